@@ -1,6 +1,6 @@
 """The table of what a user may try on others and on the services, and the machine on which the tests try it.
 
-Each attack is a test that is marked with what the user tries and what becomes of it: a row of the table in SECURITY.md.
+Each attack is a test that is marked with the beginning of its row of the table in SECURITY.md.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ snapshot_file._ROWS = ({TOLD_APART}, {TOLD_APART // 2}, 0)
 users.SUBORDINATES = Path({{subordinates!r}})
 serve()
 """
-TABLE: list[tuple[str, str]] = []
-"""What is tried and what becomes of it, in the order of the tests."""
+TRIED: list[str] = []
+"""The beginnings of the rows, in the order of the tests."""
 
 
-def attack(tried: str, outcome: str) -> Callable[[FunctionT], FunctionT]:
-    """Mark a test as an attack, with its row of the table."""
+def attack(tried: str) -> Callable[[FunctionT], FunctionT]:
+    """Mark a test as an attack, with the beginning of its row."""
 
     def mark(test: FunctionT) -> FunctionT:
-        TABLE.append((tried, outcome))
+        TRIED.append(tried)
         marked: FunctionT = root_only(test)
         return marked
 

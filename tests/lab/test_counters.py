@@ -47,11 +47,6 @@ def counted(readings: Iterable[Snapshot]) -> dict[Pair, Total]:
     return found.totals
 
 
-def total(*readings: Snapshot) -> Total:
-    """Return what Ann has held of GPU 0."""
-    return counted(readings).get(("GPU-0", ANN), Total())
-
-
 def test_what_is_held_counts_until_the_next_reading_by_user_and_gpu() -> None:
     first = reading(
         100, row(4), row(8, pid=8), row(2, gpu="1", pid=9), row(1, pid=10, uid=BEN), row(3, pid=11, uid=None)
@@ -65,45 +60,32 @@ def test_what_is_held_counts_until_the_next_reading_by_user_and_gpu() -> None:
     }
 
 
+REFUSED = (Gpu(index=0, uuid="GPU-0", listed=False), GPUS[1])
+UNUSED = row(100, unused=100.0)
+
+
 @pytest.mark.parametrize(
-    ("later", "held"), [(100 + LONGEST_GAP, LONGEST_GAP), (100 + LONGEST_GAP + 0.1, 0), (100, 0), (50, 0)]
+    ("readings", "expected"),
+    [
+        ([reading(100, row(1)), reading(100 + LONGEST_GAP, row(1))], Total(held=LONGEST_GAP)),
+        ([reading(100, row(1)), reading(100 + LONGEST_GAP + 0.1, row(1))], Total()),
+        ([reading(100, row(1)), reading(50, row(1))], Total()),  # a clock that is set back
+        # The minute before memory is known to be unused is added then, by what was held in it.
+        ([reading(100, row(1)), reading(159, UNUSED), reading(161, UNUSED)], Total(59 + 200, 59 + 200)),
+        ([reading(100, row(1)), reading(159, UNUSED), reading(161, row(1)), reading(162)], Total(260, 259)),
+        (
+            [reading(100, row(1)), reading(110, row(None)), reading(159, UNUSED), reading(161, UNUSED)],
+            Total(10 + 200, 10 + 200, 49),
+        ),
+        ([reading(150, row(2)), reading(160, row(2, unused=100.0)._replace(began=6))], Total(held=20)),  # another one
+        ([reading(100, row(None), row(4, pid=8)), reading(110, row(9))], Total(held=40, unknown=10)),
+        ([reading(100, row(4)), Snapshot(time=105.0, error="NVML: unknown error."), reading(110)], Total(held=40)),
+        ([reading(100, row(4), gpus=REFUSED), reading(110, row(4))], Total()),
+        ([reading(100, row(4)), reading(104, row(4))._replace(listed_at=100.0), reading(110)], Total(held=40)),
+    ],
 )
-def test_of_a_long_gap_and_of_a_clock_that_is_set_back_nothing_is_known(later: float, held: float) -> None:
-    assert total(reading(100, row(1)), reading(later, row(1))) == Total(held=held)
-
-
-def test_the_minute_before_memory_is_known_to_be_unused_is_added_then() -> None:
-    readings = [reading(100, row(2)), reading(130, row(2)), reading(160, row(2, unused=100.0))]
-
-    assert total(*readings) == Total(held=120, unused=120)
-    assert total(*readings, reading(170, row(2))) == Total(held=140, unused=140)
-
-
-def test_that_minute_is_added_by_what_was_held_in_it() -> None:
-    first, last = reading(100, row(1)), (reading(159, row(100)), reading(161, row(100, unused=100.0)))
-    untold = reading(110, row(None))
-
-    assert total(first, *last) == Total(held=59 + 200, unused=59 + 200)
-    assert total(first, untold, *last) == Total(held=10 + 200, unused=10 + 200, unknown=49)
-
-
-def test_another_process_with_the_same_pid_has_no_minute_before() -> None:
-    other = row(2, unused=100.0)._replace(began=6)
-
-    assert total(reading(150, row(2)), reading(160, other)) == Total(held=20)
-
-
-def test_bytes_that_the_driver_does_not_tell_are_counted_as_that() -> None:
-    assert total(reading(100, row(None), row(4, pid=8)), reading(110, row(9))) == Total(held=40, unknown=10)
-
-
-def test_a_reading_that_failed_and_a_list_that_is_refused_change_nothing() -> None:
-    failed = Snapshot(time=105.0, error="NVML: unknown error.")
-    refused = (Gpu(index=0, uuid="GPU-0", listed=False), GPUS[1])
-
-    assert total(reading(100, row(4)), failed, reading(110, row(4))) == Total(held=40)
-    assert total(reading(100, row(4), gpus=refused), reading(110, row(4))) == Total()
-    assert total(reading(100, row(4)), reading(104, row(4))._replace(listed_at=100.0), reading(110)) == Total(held=40)
+def test_what_a_user_has_held_by_any_readings(readings: list[Snapshot], expected: Total) -> None:
+    assert counted(readings).get(("GPU-0", ANN), Total()) == expected
 
 
 STEP = st.sampled_from((0.1, 2.0, 10.0, 59.9, LONGEST_GAP, 200.0))

@@ -68,13 +68,6 @@ def later(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: now() + seconds)
 
 
-def test_it_is_read_at_once_where_it_is_true(viewer: MachineBoard) -> None:
-    seen = viewer.look()
-
-    assert seen is not None
-    assert (seen.snapshot, seen.stale_since, viewer.why_not) == (READING, None, "")
-
-
 def test_where_there_is_none_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFGPU_SIMGPU", str(tmp_path / "machine"))
     monkeypatch.setattr(machine_board, "view", lambda: pytest.fail("it looks for devices that it needs for no board"))
@@ -174,90 +167,64 @@ def test_a_device_that_comes_later_comes_to_the_service_too(
     assert viewer.look() is not None
 
 
+@pytest.mark.parametrize(
+    ("silent", "start", "waits"),
+    [
+        (60.0, "its", True),  # it hangs
+        (60.0, "another's", False),
+        (snapshot_file.STALE_AFTER + 0.1, "another's", True),  # a restart of the service starts nobody's collector
+        (READING_TIMEOUT, "hidden", True),
+        (2 * READING_TIMEOUT, "hidden", False),  # the pid may be another user's, now
+        (READING_TIMEOUT, "a zombie's", False),  # which can be read, and has ended
+        (READING_TIMEOUT, "nobody's", False),
+    ],
+)
 def test_a_service_that_lives_and_gives_no_sign_is_waited_for_and_one_that_has_ended_is_not(
-    viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
+    viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch, silent: float, start: str, waits: bool
 ) -> None:
-    viewer.look()
-    later(60.0, monkeypatch)
-    hangs = viewer.look()
-    monkeypatch.setattr(machine_board, "began", lambda _: 5)  # the pid is another process's
-    ended = viewer.look()
+    before = viewer.look()
+    now = viewer._reader.header.beat + silent
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    if start != "its":
+        monkeypatch.setattr(machine_board, "began", lambda _: 5 if start == "another's" else None)
+    monkeypatch.setattr(machine_board, "lives", lambda _: start != "nobody's")
+    monkeypatch.setattr("os.path.exists", lambda _: start != "hidden")
+    seen, left = viewer.look(), viewer.left
 
-    assert hangs is not None
-    assert hangs.stale_since is not None
-    assert ended is None
-    assert viewer.left is not None  # shown until the own collector has read something
-    assert viewer.left.snapshot == READING
+    assert before is not None
+    assert (before.snapshot, before.stale_since, viewer.why_not) == (READING, None, "")
+    assert (seen is not None) == waits
+    assert seen is None or seen.stale_since is not None
+    assert left is not None  # shown until the own collector has read something
+    assert left.snapshot == READING
 
 
 def test_what_a_service_left_is_stale_and_grows_old(viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch) -> None:
-    true = viewer.look()
+    viewer.look()
     monkeypatch.setattr(machine_board, "began", lambda _: 5)
     later(60.0, monkeypatch)
     ended, left = viewer.look(), viewer.left
     later(60.0, monkeypatch)
     older = viewer.left
 
-    assert (ended, true and true.stale_since) == (None, None)
+    assert ended is None
     assert left is not None
     assert older is not None
     assert left.stale_since is not None
     assert 60.0 <= (left.age or 0.0) <= (older.age or 0.0) - 60.0
 
 
-@pytest.mark.parametrize(
-    ("there", "forbidden", "silent", "waits"),
-    [
-        (True, True, READING_TIMEOUT, True),
-        (True, True, 2 * READING_TIMEOUT, False),  # the pid may be another user's, now
-        (True, False, READING_TIMEOUT, False),
-        (False, True, READING_TIMEOUT, False),
-    ],
-)
-def test_where_proc_hides_the_service_that_it_lives_is_known(
-    viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch, there: bool, forbidden: bool, silent: float, waits: bool
-) -> None:
-    viewer.look()
-    later(silent, monkeypatch)
-    monkeypatch.setattr(machine_board, "began", lambda _: None)
-    monkeypatch.setattr(machine_board, "lives", lambda _: there)
-    monkeypatch.setattr("os.path.exists", lambda _: not forbidden)  # a zombie can be read, and has ended
-
-    assert (viewer.look() is not None) == waits
-
-
-def test_a_restart_of_the_service_starts_nobodys_collector(
-    viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    viewer.look()
-    monkeypatch.setattr(machine_board, "began", lambda _: 5)
-    silent = viewer._reader.header.beat + snapshot_file.STALE_AFTER + 0.1
-    monkeypatch.setattr(time, "monotonic", lambda: silent)
-    seen = viewer.look()
-
-    assert seen is not None
-    assert seen.stale_since is not None
-
-
-def test_a_service_that_cannot_read_the_gpus_is_left_and_sleeping_gpus_are_no_failure(
-    writer: Writer, viewer: MachineBoard
+def test_a_service_that_cannot_read_the_gpus_is_left_until_it_can_for_a_while_and_sleeping_gpus_are_no_failure(
+    writer: Writer, viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.publish(Snapshot(time=1e9, error=ASLEEP))
     asleep = viewer.look()
     writer.publish(Snapshot(time=1e9, error="NVML: no permission."))
-
-    assert asleep is not None
-    assert viewer.look() is None
-
-
-def test_it_is_read_again_when_it_has_been_true_for_a_while(
-    writer: Writer, viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer.publish(Snapshot(time=1e9, error="NVML: no permission."))
-    viewer.look()
+    blind = viewer.look()
     writer.publish(READING)
     at_once = viewer.look()
     monkeypatch.setattr(machine_board, "BACK_AFTER", 0.0)
 
-    assert at_once is None
+    assert asleep is not None
+    assert (blind, at_once) == (None, None)
     assert until(lambda: seen.snapshot if (seen := viewer.look()) else None) == READING

@@ -9,13 +9,12 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.lab.units import judged
-from tests.lab.users import as_user, root_only
 from tests.monitor.boards import collectors, fresh
 from tests.sizes import GIB
 from tests.waiting import until
@@ -27,7 +26,6 @@ from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
-ANN = 12345
 SAID = r"Since [-\d]{10} [\d:]{5}, your processes have held (\S+) GiB-hours of GPU memory, (\S+) without use\."
 WATCHED = """
 import sys
@@ -45,18 +43,48 @@ finally:
     print(*sorted(opened), sep="\\n")
 """
 """A service that ends after a while, and prints which files it has opened."""
+LATER = """
+import json, zlib
+from tfgpu_magic.lab.service import serve
+from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.monitor.board import snapshot_file as board
+
+to_json = Snapshot.to_json
+
+def with_more(snapshot):
+    fields = json.loads(to_json(snapshot))
+    fields["later"] = fields["gpus"]["later"] = ["what a later version tells"] * len(snapshot.gpus)
+    rows = [json.loads(text) for text in fields["processes"]]
+    fields["processes"] = [json.dumps({"later": row["pid"], **row}) for row in rows]
+    return json.dumps(fields)
+
+def longer(header):
+    packed = board._HEADER.pack(board._MAGIC, board.LAYOUT, board._HEADER.size + 5, *header) + b"later"
+    return packed + board._CHECK.pack(zlib.crc32(packed))
+
+Snapshot.to_json, board.Header.pack = with_more, longer
+serve()
+"""
+"""The service of a later version of this package, whose board has more of everything."""
 
 
-def start(machine: Machine) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tfgpu_magic", "collect"]
-    return machine.popen(command, text=True, stderr=subprocess.PIPE)
+@contextlib.contextmanager
+def serving(machine: Machine, *how: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the service until the block ends; it has read the GPUs."""
+    command = [sys.executable, *(how or ("-m", "tfgpu_magic", "collect"))]
+    with machine.popen(command, text=True, stderr=subprocess.PIPE) as running:
+        until(lambda: (seen := machine_board.published()) and fresh(seen))
+        try:
+            yield running
+        finally:
+            running.kill()
+            running.communicate()
 
 
-def serve(machine: Machine) -> subprocess.Popen[str]:
-    """Start the service, and wait until it has read the GPUs."""
-    running = start(machine)
-    until(lambda: (seen := machine_board.published()) and fresh(seen))
-    return running
+@pytest.fixture
+def running(machine: Machine) -> Iterator[subprocess.Popen[str]]:
+    with serving(machine) as running:
+        yield running
 
 
 def from_service(live: Live) -> bool:
@@ -64,47 +92,42 @@ def from_service(live: Live) -> bool:
     return fresh(live.look()) and live._machine.look() is not None
 
 
+@pytest.mark.usefixtures("running")
 def test_where_it_serves_no_users_collector_starts_and_nothing_is_written_for_one(
     machine: Machine, tmp_path: Path
 ) -> None:
     neighbour = machine.add_neighbour("2GiB@0")
-    running = serve(machine)
     with Live() as live:
         until(lambda: from_service(live))
         rows = until(lambda: live.look().snapshot.processes)
-        history = until(lambda: live.history().times)
 
         assert [(row.pid, row.uid, row.began) for row in rows] == [(neighbour.pid, os.getuid(), began(neighbour.pid))]
-        assert history
+        assert until(lambda: live.history().times)
         assert (told := last())
         assert [row.pid for row in told.processes] == [neighbour.pid]
-    running.kill()
-    running.communicate()
-
     assert collectors(machine) == []
     assert [path.name for path in (tmp_path / "own").iterdir() if path.name.startswith(("board", "lock"))] == []
 
 
 def test_killed_away_and_back_everybody_sees_what_is_true(machine: Machine) -> None:
-    running = serve(machine)
+    neighbour = machine.add_neighbour("2GiB@0")
     with Live(linger=3) as live:
-        until(lambda: from_service(live))
-        running.kill()
-        running.communicate()
+        with serving(machine):
+            until(lambda: from_service(live))
         until(lambda: fresh(live.look()) and collectors(machine), seconds=10)
-        alone = live._machine.look()
-        again = start(machine)
-        until(lambda: from_service(live))
-        until(lambda: not collectors(machine), every=0.5)
+        assert live._machine.look() is None
+        neighbour.resize("3GiB")
+        with serving(machine, "-c", LATER):
+            until(lambda: from_service(live))
+            until(lambda: not collectors(machine), every=0.5)
 
-        assert alone is None
-        assert until(lambda: from_service(live))
-        again.kill()
-        again.communicate()
+            assert from_service(live)
+            assert live.look().snapshot.processes[0].held == 3 * GIB
 
 
-def test_while_it_hangs_that_is_said_and_nobody_asks_the_driver_beside_it(machine: Machine) -> None:
-    running = serve(machine)
+def test_while_it_hangs_that_is_said_and_nobody_asks_the_driver_beside_it(
+    machine: Machine, running: subprocess.Popen[str]
+) -> None:
     with Live() as live:
         until(lambda: from_service(live))
         running.send_signal(signal.SIGSTOP)
@@ -114,60 +137,35 @@ def test_while_it_hangs_that_is_said_and_nobody_asks_the_driver_beside_it(machin
         running.send_signal(signal.SIGCONT)
         until(lambda: from_service(live))
 
-        assert stale.snapshot.gpus
-        assert (still.stale_since, beside) == (stale.stale_since, [])
-        running.kill()
-        running.communicate()
+    assert stale.snapshot.gpus
+    assert (still.stale_since, beside) == (stale.stale_since, [])
 
 
+@pytest.mark.usefixtures("running")
 def test_a_second_one_ends_and_says_why(machine: Machine) -> None:
-    running = serve(machine)
-    with Live() as live:
-        until(lambda: from_service(live))
-    second = start(machine)
-    said = second.communicate()[1]
-    running.kill()
-    running.communicate()
+    command = [sys.executable, "-m", "tfgpu_magic", "collect"]
+    second = machine.run(command, capture_output=True, text=True)
 
-    assert (second.returncode, said) == (2, "tfgpu: another collector serves this machine.\n")
+    assert (second.returncode, second.stderr) == (2, "tfgpu: another collector serves this machine.\n")
 
 
-@pytest.mark.parametrize("user", [0, 1000])
-def test_neither_root_nor_a_person_is_the_service(user: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
-    monkeypatch.setattr(os, "geteuid", lambda: user)
-
-    with pytest.raises(MonitorError, match=f"this is user {user}. Run it as a user of its own"):
-        service.serve()
-
-
-def test_where_root_has_made_no_place_it_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [
+        (0, "this is user 0. Run it as a user of its own"),
+        (1000, "this is user 1000. Run it as a user of its own"),
+        (991, "install -d -o tfgpu /run/tfgpu_magic-of-nobody"),  # root has made no place for it
+    ],
+)
+def test_neither_root_nor_a_person_is_the_service_and_it_needs_a_place(
+    user: int, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
     monkeypatch.setattr(machine_board, "PLACE", Path("/run/tfgpu_magic-of-nobody"))
-    monkeypatch.setattr(os, "geteuid", lambda: 991)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
 
-    with pytest.raises(MonitorError, match="install -d -o tfgpu /run/tfgpu_magic-of-nobody"):
+    with pytest.raises(MonitorError, match=why):
         service.serve()
-
-
-@root_only
-def test_users_read_what_it_writes_and_stop_it_by_nothing(machine: Machine) -> None:
-    def look() -> tuple[bool, list[str]]:
-        with tempfile.TemporaryDirectory(dir="/tmp") as own, Live() as live:
-            os.environ["TFGPU_MAGIC_DIR"] = f"{own}/board"
-            seen = until(live.look, fresh)
-            with contextlib.suppress(PermissionError):
-                os.kill(running.pid, signal.SIGKILL)
-            return bool(seen.snapshot.gpus), [path.name for path in Path(own, "board").iterdir()]
-
-    running = serve(machine)
-    seen = [as_user(ANN + number, look) for number in range(3)]
-    with Live() as live:
-        until(lambda: from_service(live))
-    running.kill()
-    running.communicate()
-
-    assert seen == [(True, [])] * 3
 
 
 def test_tfgpu_status_says_what_its_user_has_held_while_the_service_counts_it(machine: Machine) -> None:
@@ -177,11 +175,9 @@ def test_tfgpu_status_says_what_its_user_has_held_while_the_service_counts_it(ma
 
     machine.add_neighbour("8GiB@0")
     before = status()
-    running = serve(machine)
-    until(lambda: counters.own())
-    counted, hours = status(), json.loads(status("--json"))["hours"]
-    running.kill()
-    running.communicate()
+    with serving(machine):
+        until(lambda: counters.own())
+        counted, hours = status(), json.loads(status("--json"))["hours"]
     until(lambda: machine_board.published() is None)
 
     assert (found := re.search(SAID, counted))
@@ -213,5 +209,6 @@ def test_the_unit_restarts_it_always_and_before_users_have_collectors() -> None:
     assert "StartLimitIntervalSec=0" in unit.partition("[Service]")[0].splitlines()
 
 
-def test_the_unit_is_one_that_systemd_takes_and_finds_safe(tmp_path: Path) -> None:
-    assert judged("tfgpu-collector.service", tmp_path) < 2
+@pytest.mark.parametrize("name", ["tfgpu-collector.service", "tfgpu-exporter.service"])
+def test_a_unit_is_one_that_systemd_takes_and_finds_safe(name: str, tmp_path: Path) -> None:
+    assert judged(name, tmp_path) < 2

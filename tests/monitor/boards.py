@@ -163,6 +163,15 @@ def spoiled(board: Path, how: str) -> Iterator[None]:
             board.chmod(0o700)
 
 
+def fill(disk: Path) -> Path:
+    """Fill a disk, and return the file that fills it."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+    return filler
+
+
 def descriptors(folder: Path) -> int:
     """Return how many descriptors this process has open at a folder or below it; others' come and go by themselves."""
     places = []

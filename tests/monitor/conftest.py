@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,18 @@ def machine_folder(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
     yield tmp_path / "board"
     end_collectors(machine)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A disk of 2 MB, which the board's directory is on."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "none", disk], check=False).returncode:
+        pytest.skip("no disk can be mounted here")
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(disk / "board"))
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 @pytest.fixture

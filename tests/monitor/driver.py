@@ -9,6 +9,7 @@ import ctypes
 import struct
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.sizes import GIB
@@ -45,14 +46,17 @@ class Device:
     anchor: Any = field(default_factory=ctypes.c_int)
 
 
-class Library:
-    """A driver's library: its functions are attributes."""
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-
-    def __getattr__(self, name: str) -> Callable[..., int]:
-        return self._driver.find(name)
+FIGURES: dict[str, Callable[[Device], Any]] = {
+    "nvmlDeviceGetGpuInstanceId": lambda device: device.instance,
+    "nvmlDeviceGetMaxMigDeviceCount": lambda _: 7,
+    "nvmlDeviceGetMigMode": lambda device: bool(device.mig),
+    "nvmlDeviceGetName": lambda device: device.name,
+    "nvmlDeviceGetNumGpuCores": lambda _: 108 * 64,
+    "nvmlDeviceGetPowerUsage": lambda device: device.milliwatts,
+    "nvmlDeviceGetTemperature": lambda device: device.celsius,
+    "nvmlDeviceGetUUID": lambda device: device.uuid.encode(),
+}
+"""The functions that tell one figure of a device."""
 
 
 class Driver:
@@ -67,11 +71,12 @@ class Driver:
         self.start = 0
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> Driver:
-        monkeypatch.setattr(nvml_calls, "_library", Library(self))
+        library = type("Library", (), {"__getattr__": lambda _, name: self.find(name)})()  # functions are attributes
+        monkeypatch.setattr(nvml_calls, "_library", library)
         return self
 
     def find(self, name: str) -> Callable[..., int]:
-        function = getattr(self, name, None)
+        function = partial(self.figure, name) if name in FIGURES else getattr(self, name, None)
         for listing in (COMPUTE, GRAPHICS, MPS):
             if name.startswith(listing):
                 function = self.list_of(listing, name.removeprefix(listing))
@@ -104,6 +109,14 @@ class Driver:
 
         return give
 
+    def figure(self, name: str, handle: Any, *arguments: Any) -> int:
+        value = FIGURES[name](self.of(handle))
+        if value is None:
+            return nvml_calls.NOT_SUPPORTED
+        to = arguments[1 if name == "nvmlDeviceGetTemperature" else 0]
+        getattr(to, "_obj", to).value = value
+        return 0
+
     def nvmlInitWithFlags(self, _: Any) -> int:  # noqa: N802
         return self.start
 
@@ -120,12 +133,6 @@ class Driver:
         handle._obj.value = ctypes.addressof(device.anchor)
         return device.codes.get("nvmlDeviceGetHandleByIndex_v2", 0)
 
-    def nvmlDeviceGetMigMode(self, handle: Any, mode: Any, _: Any) -> None:  # noqa: N802
-        mode._obj.value = bool(self.of(handle).mig)
-
-    def nvmlDeviceGetMaxMigDeviceCount(self, _: Any, count: Any) -> None:  # noqa: N802
-        count._obj.value = 7
-
     def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, index: Any, part: Any) -> int:  # noqa: N802
         instances = self.of(handle).mig
         if index.value >= len(instances):
@@ -133,43 +140,18 @@ class Driver:
         part._obj.value = ctypes.addressof(instances[index.value].anchor)
         return 0
 
-    def nvmlDeviceGetGpuInstanceId(self, handle: Any, number: Any) -> None:  # noqa: N802
-        number._obj.value = self.of(handle).instance
-
     def nvmlDeviceGetMemoryLimits_v1(self, handle: Any, limits: Any) -> None:  # noqa: N802
         folder, soft, _, _ = nvml_calls._LIMITS.unpack(limits)
         hard = nvml_limits.UNLIMITED if ctypes.string_at(folder) == b"/sys/fs/cgroup" else self.of(handle).hard
         nvml_calls._LIMITS.pack_into(limits, 0, folder, soft, hard, GIB)
 
-    def nvmlDeviceGetUUID(self, handle: Any, text: Any, _: Any) -> None:  # noqa: N802
-        text.value = self.of(handle).uuid.encode()
-
-    def nvmlDeviceGetName(self, handle: Any, text: Any, _: Any) -> None:  # noqa: N802
-        text.value = self.of(handle).name
-
     def nvmlDeviceGetCudaComputeCapability(self, _: Any, major: Any, minor: Any) -> None:  # noqa: N802
         major._obj.value, minor._obj.value = 8, 0
 
-    def nvmlDeviceGetNumGpuCores(self, _: Any, cores: Any) -> None:  # noqa: N802
-        cores._obj.value = 108 * 64
-
     def nvmlDeviceGetUtilizationRates(self, handle: Any, rates: Any) -> int:  # noqa: N802
-        return self._figure(self.of(handle).utilisation, rates._obj, 0)
-
-    def nvmlDeviceGetTemperature(self, handle: Any, _: Any, celsius: Any) -> int:  # noqa: N802
-        return self._figure(self.of(handle).celsius, celsius._obj)
-
-    def nvmlDeviceGetPowerUsage(self, handle: Any, milliwatts: Any) -> int:  # noqa: N802
-        return self._figure(self.of(handle).milliwatts, milliwatts._obj)
-
-    def _figure(self, value: int | None, to: Any, place: int | None = None) -> int:
-        if value is None:
-            return nvml_calls.NOT_SUPPORTED
-        if place is None:
-            to.value = value
-        else:
-            to[place] = value
-        return 0
+        utilisation = self.of(handle).utilisation
+        rates._obj[0] = utilisation or 0
+        return nvml_calls.NOT_SUPPORTED if utilisation is None else 0
 
     def nvmlDeviceGetProcessUtilization(self, handle: Any, buffer: Any, count: Any, since: Any) -> int:  # noqa: N802
         samples = self.of(handle).samples

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -15,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from tests.monitor.boards import PATIENCE, collectors, fresh, root_only, spoiled, the_collector
+from tests.monitor.boards import PATIENCE, collectors, fill, fresh, root_only, spoiled, the_collector
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
@@ -206,27 +204,15 @@ def test_a_file_removed_replaced_or_truncated_comes_back(
 
 
 @root_only
-def test_a_full_disk_is_said_and_room_on_it_is_enough(machine: Machine, machine_folder: Path) -> None:
-    machine_folder.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", machine_folder], check=False
-    ).returncode:
-        pytest.skip("no disk can be mounted here")
-    try:
-        filler = machine_folder / "filler"
-        with Live(linger=2) as live, filler.open("wb", buffering=0) as file:
-            with contextlib.suppress(OSError):
-                while file.write(bytes(4096)):
-                    pass
-            with pytest.raises(MonitorError, match="No space left"):
-                live.look()
-            os.truncate(filler, filler.stat().st_size - 8192)  # enough for the lock, and not for a board
-            seen = until(live.look, lambda seen: "No space left" in (seen.snapshot.error or ""), seconds=5)
-            filler.unlink()
-            os.truncate(file.fileno(), 0)
+def test_a_full_disk_is_said_and_room_on_it_is_enough(machine: Machine, machine_folder: Path, small_disk: Path) -> None:
+    filler = fill(small_disk)
+    with Live(linger=2) as live:
+        with pytest.raises(MonitorError, match="No space left"):
+            live.look()
+        os.truncate(filler, filler.stat().st_size - 8192)  # enough for the lock, and not for a board
+        seen = until(live.look, lambda seen: "No space left" in (seen.snapshot.error or ""), seconds=5)
+        filler.unlink()
 
-            assert seen.stale_since is not None
-            until(live.look, fresh, seconds=16)
-        until(lambda: not collectors(machine), seconds=6, every=0.5)
-    finally:
-        subprocess.run(["umount", "--lazy", machine_folder], check=True)
+        assert seen.stale_since is not None
+        until(live.look, fresh, seconds=16)
+    until(lambda: not collectors(machine), seconds=6, every=0.5)

@@ -53,31 +53,30 @@ def pci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "pci"
 
 
-def test_nvml_is_let_go_of_when_nobody_uses_a_gpu_that_may_sleep(pci: Path) -> None:
-    device(pci, 1)
-    device(pci, 2, vendor="0x8086", control="on")  # the processor's own graphics
-    device(pci, 3, kind="0x040300", control="on")  # the GPU's sound
-    one = DriverSleep()
-
-    assert [one.begins(NOBODY_THERE, now) for now in (0.0, IDLE_FOR - 1, IDLE_FOR)] == [False, False, True]
+GPU, NO_SLEEP = {"control": "auto"}, {"control": "on"}
+GRAPHICS = {"vendor": "0x8086", "control": "on"}  # the processor's own
+SOUND = {"kind": "0x040300", "control": "on"}  # the GPU's
 
 
-def test_it_is_kept_while_somebody_uses_one(pci: Path) -> None:
-    device(pci, 1)
-    one = DriverSleep()
-    seen = [one.begins(each, now) for each, now in ((NOBODY_THERE, 0.0), (snapshot(1), 8.0), (NOBODY_THERE, 12.0))]
+@pytest.mark.parametrize(
+    ("devices", "processes", "begins"),
+    [
+        ([GPU, GRAPHICS, SOUND], [0, 0, 0], [False, False, True]),
+        ([GPU], [0, 1, 0], [False, False, False]),  # somebody uses it
+        ([], [0, 0, 0], [False, False, False]),
+        ([NO_SLEEP], [0, 0, 0], [False, False, False]),
+        ([GPU, NO_SLEEP], [0, 0, 0], [False, False, False]),
+    ],
+)
+def test_nvml_is_let_go_of_when_nobody_uses_a_gpu_that_may_sleep(
+    pci: Path, devices: list[dict[str, str]], processes: list[int], begins: list[bool]
+) -> None:
+    for number, one in enumerate(devices):
+        device(pci, number, **one)
+    driver_sleep, times = DriverSleep(), (0.0, IDLE_FOR - 1, IDLE_FOR)
 
-    assert seen == [False] * 3
-
-
-@pytest.mark.parametrize("controls", [[], ["on"], ["auto", "on"]])
-def test_it_is_kept_where_gpus_do_not_sleep(pci: Path, controls: list[str]) -> None:
-    for number, control in enumerate(controls):
-        device(pci, number, control=control)
-    one = DriverSleep()
-
-    assert [one.begins(NOBODY_THERE, now) for now in (0.0, 2 * IDLE_FOR)] == [False, False]
-    assert not one.asleep()
+    seen = [driver_sleep.begins(snapshot(count), now) for count, now in zip(processes, times, strict=True)]
+    assert (seen, driver_sleep.asleep()) == (begins, False)
 
 
 def test_a_gpu_that_stays_awake_is_left_alone_once(pci: Path) -> None:

@@ -32,73 +32,53 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "limits.json"
 
 
-def limited(state: Path, limits: Any, *more: Process, gpus: tuple[Gpu, ...] = GPUS) -> Snapshot:
-    """Return the limited snapshot of two GPUs, where the viewer's unit, and others beside it, hold memory."""
-    state.write_text(json.dumps({"limits": limits}))
-    mine, other = {"uid": os.getuid(), "cgroup": NAME}, {"uid": os.getuid(), "cgroup": "unit:user-1.slice"}
-    rows = tuple(Process("0", pid, "C", HELD, **of) for pid, of in ((1, mine), (2, other), (3, {"uid": 0})))
-    return table.limited(Snapshot(time=1.0, gpus=gpus, processes=rows + more))
-
-
-def test_the_limit_of_the_viewers_unit_counts_with_what_is_held_there(state: Path) -> None:
-    seen = limited(
-        state,
-        {
-            UNIT: {"GPU-0": [0, 32 * GIB, ""], "GPU-1": [GIB, UNLIMITED, ""]},
-            "/cg/system.slice/jupyter-bob.service": {"GPU-0": [0, GIB, ""], "GPU-1": [0, GIB, ""]},
-        },
-    )
-
-    assert (seen.gpus[0].limit, seen.gpus[0].free) == (32 * GIB, 32 * GIB - HELD - DRIVERS_PART)
-    assert seen.gpus[0].total == 80 * GIB
-    assert seen.gpus[1] == GPUS[1]
-
-
-def test_all_that_the_unit_holds_counts_whoever_runs_it(state: Path) -> None:
-    seen = limited(
-        state, {UNIT: {"GPU-0": [0, 32 * GIB, ""]}}, Process("0", 4, "C", GIB, uid=os.getuid() + 1, cgroup=NAME)
-    )
-
-    assert seen.gpus[0].free == 32 * GIB - HELD - GIB - DRIVERS_PART
-
-
-@pytest.mark.parametrize("hard", [16 * GIB, 48 * GIB])
-def test_what_is_free_is_unknown_below_a_limited_slice_in_which_others_hold_memory_too(state: Path, hard: int) -> None:
-    seen = limited(state, {UNIT: {"GPU-0": [0, 32 * GIB, ""]}, SLICE: {"GPU-0": [0, hard, ""]}})
-
-    assert (seen.gpus[0].limit, seen.gpus[0].free) == (min(hard, 32 * GIB), None)
+MINE, OTHER = {"uid": os.getuid(), "cgroup": NAME}, {"uid": os.getuid(), "cgroup": "unit:user-1.slice"}
+ROWS = tuple(Process("0", pid, "C", HELD, **of) for pid, of in ((1, MINE), (2, OTHER), (3, {"uid": 0})))
+LIMITED = {UNIT: {"GPU-0": [0, 32 * GIB, ""]}}
+FREE = 32 * GIB - HELD - DRIVERS_PART
 
 
 @pytest.mark.parametrize(
-    "row",
-    [Process("0", 4, "C", None, uid=os.getuid(), cgroup=NAME), Process("0", -1 - os.getuid(), "C", 1, uid=os.getuid())],
-    ids=["a figure is missing", "many in one row"],
+    ("limits", "rows", "limit", "free"),
+    [
+        (LIMITED, (), 32, FREE),
+        # All that the unit holds counts, whoever runs it.
+        (LIMITED, (Process("0", 4, "C", GIB, uid=os.getuid() + 1, cgroup=NAME),), 32, FREE - GIB),
+        ({"/cg/system.slice/jupyter-bob.service": {"GPU-0": [0, GIB, ""]}}, (), None, 60 * GIB),
+        # In a limited slice above, others hold memory too: what is free is unknown.
+        (LIMITED | {SLICE: {"GPU-0": [0, 16 * GIB, ""]}}, (), 16, None),
+        (LIMITED | {SLICE: {"GPU-0": [0, 48 * GIB, ""]}}, (), 32, None),
+        # It is unknown what the unit holds: a figure is missing, or many are in one row.
+        (LIMITED, (Process("0", 4, "C", None, uid=os.getuid(), cgroup=NAME),), 32, None),
+        (LIMITED, (Process("0", -1 - os.getuid(), "C", 1, uid=os.getuid()),), 32, None),
+        # No less than the GPU, none, and not in force.
+        ({UNIT: {"GPU-0": [0, 80 * GIB, ""]}, SLICE: {"GPU-0": [0, 96 * GIB, ""]}}, (), None, 60 * GIB),
+        ({UNIT: {"GPU-0": [GIB, UNLIMITED, ""]}}, (), None, 60 * GIB),
+        ({UNIT: {"GPU-0": [0, GIB, "it is in MIG mode"]}}, (), None, 60 * GIB),
+    ],
 )
-def test_what_is_free_is_unknown_where_it_is_unknown_what_the_unit_holds(state: Path, row: Process) -> None:
-    seen = limited(state, {UNIT: {"GPU-0": [0, 32 * GIB, ""]}}, row)
+def test_the_limit_of_the_viewers_unit_counts_with_what_is_held_there(
+    state: Path, limits: Any, rows: tuple[Process, ...], limit: int | None, free: int | None
+) -> None:
+    state.write_text(json.dumps({"limits": limits}))
+    seen = table.limited(Snapshot(time=1.0, gpus=GPUS, processes=ROWS + rows)).gpus
 
-    assert (seen.gpus[0].limit, seen.gpus[0].free) == (32 * GIB, None)
-
-
-def test_what_is_free_is_unknown_without_a_list_of_processes(state: Path) -> None:
-    seen = limited(state, {UNIT: {"GPU-0": [0, 32 * GIB, ""]}}, gpus=(GPUS[0]._replace(listed=False),))
-
-    assert (seen.gpus[0].limit, seen.gpus[0].free) == (32 * GIB, None)
+    assert seen[0] == GPUS[0]._replace(limit=limit and limit * GIB, free=free)
+    assert seen[1] == GPUS[1]
 
 
-def test_a_limit_that_is_no_less_than_the_gpu_is_none(state: Path) -> None:
-    assert limited(state, {UNIT: {"GPU-0": [0, 80 * GIB, ""]}, SLICE: {"GPU-0": [0, 96 * GIB, ""]}}).gpus == GPUS
+@pytest.mark.parametrize(
+    ("gpu", "limit", "free"),
+    [
+        (GPUS[0]._replace(listed=False), 32 * GIB, None),
+        (GPUS[0]._replace(limit=GIB, free=0), GIB, 0),  # what the driver has told here stays
+    ],
+)
+def test_what_the_driver_tells_of_a_gpu_itself_counts(state: Path, gpu: Gpu, limit: int, free: int | None) -> None:
+    state.write_text(json.dumps({"limits": LIMITED}))
+    (seen,) = table.limited(Snapshot(time=1.0, gpus=(gpu,), processes=ROWS)).gpus
 
-
-def test_what_is_not_in_force_limits_nothing(state: Path) -> None:
-    assert limited(state, {UNIT: {"GPU-0": [0, GIB, "it is in MIG mode"]}}).gpus == GPUS
-
-
-def test_what_the_driver_has_told_here_stays(state: Path) -> None:
-    told = GPUS[0]._replace(limit=GIB, free=0)
-    state.write_text(json.dumps({"limits": {UNIT: {"GPU-0": [0, 32 * GIB, ""]}}}))
-
-    assert table.limited(Snapshot(time=1.0, gpus=(told,))).gpus == (told,)
+    assert (seen.limit, seen.free) == (limit, free)
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"limits": [1]}', '{"limits": {"' + UNIT + '": {"G": 7}}}'])

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.sizes import GIB
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.driver import limits, nvml
 from tfgpu_magic.monitor.driver.nvml import NvmlReader
 from tfgpu_magic.monitor.driver.readings import completed
@@ -24,19 +25,23 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return Driver(Device(used=4 * GIB, reserved=GIB)).install(monkeypatch)
 
 
-def read_rows() -> list[tuple[int, str, int | None]]:
-    """Read once, and return each process as (pid, kind, held)."""
-    return [(process.pid, process.kind, process.held) for process in NvmlReader().read().processes]
-
-
-def test_each_list_and_each_memory_costs_one_call(driver: Driver) -> None:
+def test_each_list_and_each_memory_costs_one_call_and_what_does_not_change_is_asked_once(driver: Driver) -> None:
     driver.devices[0].lists = {COMPUTE: [(10, GIB), (11, GIB)], GRAPHICS: [(12, GIB)]}
+    with closing(NvmlReader()) as reader:
+        for _ in range(5):
+            reader.read()
 
-    NvmlReader().read()
-
-    for call in (COMPUTE + "_v3", GRAPHICS + "_v3", MPS + "_v3"):
-        assert driver.calls[call] == 1
-    assert driver.calls["nvmlDeviceGetMemoryInfo_v2"] == 2  # before the lists, and after them
+    for name in (
+        "nvmlInitWithFlags",
+        "nvmlDeviceGetCount_v2",
+        "nvmlDeviceGetName",
+        "nvmlDeviceGetUUID",
+        "nvmlShutdown",
+    ):
+        assert driver.calls[name] == 1
+    for listing in (COMPUTE, GRAPHICS, MPS):
+        assert driver.calls[listing + "_v3"] == 5
+    assert driver.calls["nvmlDeviceGetMemoryInfo_v2"] == 10  # before the lists, and after them
 
 
 def test_what_moves_while_it_is_read_is_nobody_elses(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,21 +58,6 @@ def test_what_moves_while_it_is_read_is_nobody_elses(driver: Driver, monkeypatch
     found = NvmlReader().read()
 
     assert [row.held for row in found.processes] == [found.gpus[0].used] == [6 * GIB]
-
-
-def test_what_does_not_change_is_asked_once(driver: Driver) -> None:
-    with closing(NvmlReader()) as reader:
-        for _ in range(5):
-            reader.read()
-
-    for call in (
-        "nvmlInitWithFlags",
-        "nvmlDeviceGetCount_v2",
-        "nvmlDeviceGetName",
-        "nvmlDeviceGetUUID",
-        "nvmlShutdown",
-    ):
-        assert driver.calls[call] == 1
 
 
 def test_limits_are_asked_for_once_a_recount_where_there_are_none(
@@ -121,57 +111,58 @@ def test_facts_are_read(driver: Driver) -> None:
     assert (gpu.total, gpu.used, gpu.free, gpu.reserved) == (16 * GIB, 4 * GIB, 11 * GIB, GIB)
 
 
+def without(*versions: str) -> set[str]:
+    return {listing + version for listing in (COMPUTE, GRAPHICS, MPS) for version in versions}
+
+
+Rows = dict[str, list[tuple[int, ...]]]
+TWO = {COMPUTE: [(10, GIB), (11, 2 * GIB)]}, [(10, "C", GIB), (11, "C", 2 * GIB)]
+
+
 @pytest.mark.parametrize(
-    ("lists", "rows"),
+    ("missing", "lists", "rows"),
     [
-        ({COMPUTE: [(pid, 1) for pid in range(1, 500)]}, [(pid, "C", 1) for pid in range(1, 500)]),  # more than fit
+        ((), {COMPUTE: [(pid, 1) for pid in range(1, 500)]}, [(pid, "C", 1) for pid in range(1, 500)]),  # than fit
         # A pid in both lists is one row with the larger figure.
         (
-            {COMPUTE: [(10, 2 * GIB)], GRAPHICS: [(10, 3 * GIB)], MPS: [(11, GIB)]},
+            (), {COMPUTE: [(10, 2 * GIB)], GRAPHICS: [(10, 3 * GIB)], MPS: [(11, GIB)]},
             [(10, "C+G", 3 * GIB), (11, "M+C", GIB)],
         ),
-        ({COMPUTE: [(10, NOT_AVAILABLE), (11, 0)]}, [(10, "C", None), (11, "C", None)]),  # unknown, and never zero
+        ((), {COMPUTE: [(10, NOT_AVAILABLE), (11, 0)]}, [(10, "C", None), (11, "C", None)]),
+        ((), {COMPUTE: [(2**22, GIB)]}, [(2**22, "C", GIB)]),  # of a host with more pids than here
+        (without("_v3"), *TWO),
+        (without("_v3", "_v2"), *TWO),
     ],
-    ids=["long", "both", "not available"],
-)
-def test_lists_are_read_whole_and_as_one(
-    driver: Driver, lists: dict[str, list[tuple[int, ...]]], rows: list[tuple[int, str, int | None]]
+    ids=["long", "both", "not available", "a large pid", "v2", "v1"],
+)  # fmt: skip
+def test_lists_of_all_versions_are_read_whole_and_as_one(
+    driver: Driver, missing: set[str], lists: Rows, rows: list[tuple[int, str, int | None]]
 ) -> None:
     driver.devices[0].lists = lists
-
-    assert read_rows() == rows
-
-
-@pytest.mark.parametrize("lacking", [{"_v3"}, {"_v3", "_v2"}])
-def test_older_lists_are_read_where_newer_ones_are_missing(driver: Driver, lacking: set[str]) -> None:
-    driver.missing |= {listing + version for listing in (COMPUTE, GRAPHICS, MPS) for version in lacking}
-    driver.devices[0].lists = {COMPUTE: [(10, GIB), (11, 2 * GIB)]}
-
-    assert read_rows() == [(10, "C", GIB), (11, "C", 2 * GIB)]
-
-
-def test_the_longer_rows_of_535_are_read_right(driver: Driver) -> None:
-    driver.rows["_v3"] = nvml.ROW_OF_535
-    driver.extra.add("nvmlDeviceGetConfComputeMemSizeInfo")
-    driver.devices[0].lists = {COMPUTE: [(10, GIB), (11, 2 * GIB), (12, 3 * GIB)]}
-
-    assert read_rows() == [(10, "C", GIB), (11, "C", 2 * GIB), (12, "C", 3 * GIB)]
-
-
-def test_longer_rows_that_nothing_announces_are_dropped_and_said(driver: Driver) -> None:
-    driver.rows["_v3"] = nvml.ROW_OF_535
-    driver.devices[0].lists = {COMPUTE: [(10, GIB), (11, 2 * GIB)]}
-
+    driver.missing.update(missing)
     snapshot = NvmlReader().read()
 
-    assert [process.pid for process in snapshot.processes] == [10]
-    assert "invalid on GPU 0" in snapshot.notes[0]
+    assert [(process.pid, process.kind, process.held) for process in snapshot.processes] == rows
+    assert snapshot.notes == ()
 
 
-@pytest.mark.parametrize("row", [(0, GIB), (2**31, GIB), (10, 17 * GIB)])
+@pytest.mark.parametrize(("announced", "read"), [(True, [10, 11, 12]), (False, [10])])
+def test_the_longer_rows_of_535_are_read_right_or_dropped_and_said(
+    driver: Driver, announced: bool, read: list[int]
+) -> None:
+    driver.rows["_v3"] = nvml.ROW_OF_535
+    if announced:
+        driver.extra.add("nvmlDeviceGetConfComputeMemSizeInfo")
+    driver.devices[0].lists = {COMPUTE: [(10, GIB), (11, 2 * GIB), (12, 3 * GIB)]}
+    snapshot = NvmlReader().read()
+
+    assert [(process.pid, process.held) for process in snapshot.processes] == [(pid, (pid - 9) * GIB) for pid in read]
+    assert ["invalid on GPU 0" in note for note in snapshot.notes] == [True] * (not announced)
+
+
+@pytest.mark.parametrize("row", [(0, GIB), (2**31, GIB), (2**22 + 1, GIB), (10, 17 * GIB)])
 def test_rows_that_cannot_be_are_dropped_and_said(driver: Driver, row: tuple[int, int]) -> None:
     driver.devices[0].lists = {COMPUTE: [row, (11, GIB)]}
-
     snapshot = NvmlReader().read()
 
     assert [process.pid for process in snapshot.processes] == [11]
@@ -201,15 +192,6 @@ def test_unified_memory_is_the_machines_and_used_is_what_processes_hold(driver: 
     ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert (read.unified, read.total, read.used, read.error) == (True, ram, 2 * GIB, None)
     assert read.free == pytest.approx(psutil.virtual_memory().available, rel=0.3)  # programs use it too
-
-
-@pytest.mark.parametrize("pid", [2**22, 2**22 + 1])
-def test_pids_of_a_host_with_more_of_them_than_here_are_none_of_the_drivers_faults(driver: Driver, pid: int) -> None:
-    driver.devices[0].lists = {COMPUTE: [(pid, GIB)]}
-    snapshot = NvmlReader().read()
-
-    assert [row.pid for row in snapshot.processes] == ([pid] if pid <= 2**22 else [])
-    assert len(snapshot.notes) == (pid > 2**22)
 
 
 @pytest.mark.parametrize(
@@ -357,13 +339,6 @@ def test_a_process_with_a_new_sample_uses_the_gpu_and_the_others_do_not(used: Dr
     assert used.calls[PROCESSES] == 3
 
 
-def test_what_the_driver_has_kept_from_before_the_first_reading_is_no_use_now(used: Driver) -> None:
-    now = int(1e6 * time.time())
-    used.devices[0].samples = [(10, now - 60 * 10**6, 30, 5, 0, 0), (11, now - 10**6, 30, 5, 0, 0)]
-
-    assert percentages(NvmlReader()) == {10: 0, 11: 30, 12: 0}
-
-
 def test_a_driver_that_counts_from_its_own_start_is_understood(used: Driver) -> None:
     device = used.devices[0]
     device.samples = [(10, 1000, 30, 5, 0, 0)]
@@ -386,10 +361,14 @@ def test_a_driver_that_does_not_tell_leaves_it_unknown(used: Driver) -> None:
 
 
 @pytest.mark.parametrize("sample", [(0, 1000, 50, 0, 0, 0), (10, 1000, 2**31, 0, 0, 0), (10, 1000, 40, 101, 0, 0)])
-def test_samples_that_cannot_be_are_left_out(used: Driver, sample: tuple[int, int, int, int, int, int]) -> None:
-    used.devices[0].samples = [sample]
+def test_samples_that_are_old_or_cannot_be_are_left_out(
+    used: Driver, sample: tuple[int, int, int, int, int, int]
+) -> None:
+    now = int(1e6 * time.time())
+    before_the_first_reading = (12, now - 60 * 10**6, 30, 5, 0, 0)
+    used.devices[0].samples = [sample, before_the_first_reading, (11, now - 10**6, 30, 5, 0, 0)]
 
-    assert percentages(NvmlReader()) == {10: 0, 11: 0, 12: 0}
+    assert percentages(NvmlReader()) == {10: 0, 11: 30, 12: 0}
 
 
 def test_a_sample_of_the_future_hides_no_later_one(used: Driver) -> None:
@@ -462,3 +441,72 @@ def test_sensors_of_a_gpu_that_fails_are_gone(used: Driver) -> None:
         failed = completed(reader.read(processes=False), whole, processes=False, graphics=False)
 
     assert failed.gpus[0]._replace(error=None).temperature is None
+
+
+# --- a reading without lists has those of the one before, as far as they can still be true ---
+
+GPUS = (Gpu(index=0, uuid="GPU-a", used=GIB), Gpu(index=1, uuid="GPU-b", used=GIB))
+ROWS = (
+    Process(gpu="0", pid=1, kind="C", held=GIB),
+    Process(gpu="0", pid=2, kind="C+G", held=GIB),
+    Process(gpu="0", pid=3, kind="G", held=GIB),
+    Process(gpu="1", pid=1, kind="C", held=GIB),
+)
+BEFORE = Snapshot(time=1.0, gpus=GPUS, processes=ROWS, notes=("rows were dropped",))
+MEMORY = Snapshot(time=2.0, gpus=tuple(gpu._replace(used=2 * GIB, listed=False) for gpu in GPUS))
+
+
+def without_lists(fresh: Snapshot, before: Snapshot | None = BEFORE) -> Snapshot:
+    return completed(fresh, before, processes=False, graphics=False)
+
+
+def test_memory_is_fresh_and_rows_are_those_before() -> None:
+    seen = without_lists(MEMORY)
+
+    assert [(gpu.used, gpu.listed) for gpu in seen.gpus] == [(2 * GIB, True)] * 2
+    assert (seen.time, seen.processes, seen.notes) == (2.0, ROWS, BEFORE.notes)
+
+
+@pytest.mark.parametrize("change", [{"error": "the GPU is lost", "lost": True}, {"uuid": "GPU-new"}])
+def test_a_gpu_that_fails_or_is_another_has_no_rows(change: dict[str, object]) -> None:
+    fresh = MEMORY._replace(gpus=(MEMORY.gpus[0]._replace(**change), MEMORY.gpus[1]))  # type: ignore[arg-type]
+
+    assert without_lists(fresh).processes == ROWS[3:]
+    assert not without_lists(fresh).gpus[0].listed
+
+
+def test_a_list_that_was_refused_stays_refused() -> None:
+    refused = GPUS[0]._replace(
+        listed=False, refused=True, error="no list of processes: the driver gives no permission to read it"
+    )
+    seen = without_lists(MEMORY, BEFORE._replace(gpus=(refused, GPUS[1])))
+
+    assert (seen.gpus[0].error, seen.gpus[0].listed) == (refused.error, False)
+
+
+def test_unified_memory_is_used_as_the_lists_said() -> None:
+    before = BEFORE._replace(gpus=(GPUS[0]._replace(unified=True),))
+    fresh = MEMORY._replace(gpus=(GPUS[0]._replace(used=None, unified=True),))
+
+    assert without_lists(fresh, before).gpus[0].used == GIB
+
+
+def test_without_graphics_lists_those_who_draw_are_as_before() -> None:
+    computing = (
+        Process(gpu="0", pid=1, kind="C", held=2 * GIB),
+        Process(gpu="0", pid=2, kind="C", held=2 * GIB),
+        Process(gpu="1", pid=4, kind="C", held=2 * GIB),
+    )
+    seen = completed(BEFORE._replace(processes=computing), BEFORE, processes=True, graphics=False)
+
+    assert [(row.gpu, row.pid, row.kind, row.held) for row in seen.processes] == [
+        ("0", 1, "C", 2 * GIB),
+        ("0", 2, "C+G", 2 * GIB),
+        ("0", 3, "G", GIB),
+        ("1", 4, "C", 2 * GIB),
+    ]
+
+
+@pytest.mark.parametrize("fresh", [MEMORY._replace(gpus=(), error="no driver"), MEMORY])
+def test_no_driver_and_no_reading_before_carry_nothing(fresh: Snapshot) -> None:
+    assert without_lists(fresh, BEFORE if fresh.error else None) is fresh

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -35,6 +35,8 @@ from tfgpu_magic.monitor.owners.users import Users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tfgpu_magic.model.rows import Who
 
     Start = Callable[..., int]
 
@@ -106,20 +108,22 @@ def test_its_children_are_this_notebooks_and_named_by_their_script(start: Start)
 
 
 @pytest.mark.parametrize(
-    ("session", "name"),
+    ("how", "who", "name"),
     [
-        ({"notebook": "/home/me/work/eval.ipynb"}, "eval.ipynb"),
-        ({"JPY_SESSION_NAME": "/home/me/work/eval.ipynb"}, "python train.py, started from eval.ipynb"),  # and left
-        ({"JPY_SESSION_NAME": "/home/me/work/"}, "python train.py"),  # a session without a name
-        ({}, "python train.py"),  # and no other argument
+        ({"notebook": "/home/me/work/eval.ipynb"}, "mine", "eval.ipynb"),
+        # It has the notebook's variables, and is left of it.
+        ({"JPY_SESSION_NAME": "/home/me/work/eval.ipynb"}, "mine", "python train.py, started from eval.ipynb"),
+        ({"JPY_SESSION_NAME": "/home/me/work/"}, "mine", "python train.py"),  # a session without a name
+        ({}, "mine", "python train.py"),  # and no other argument
+        ({"drives": False}, "gone", "a process that ended"),  # where others have the driver open, it had that pid
     ],
 )
 def test_another_process_of_mine_is_named_by_its_notebook_or_by_its_script(
-    start: Start, session: dict[str, str], name: str
+    start: Start, how: dict[str, Any], who: str, name: str
 ) -> None:
-    owner = find(start(**session))
+    owner = find(start(**how))
 
-    assert (owner.who, owner.text) == ("mine", name)
+    assert (owner.who, owner.text) == (who, name)
 
 
 @needs_root
@@ -320,45 +324,29 @@ def test_a_process_that_is_trusted_is_not_read_again_and_its_end_is_seen_at_once
     assert ended == ["eval.ipynb, ended"] * 2
 
 
-def test_one_that_cannot_be_read_keeps_its_name_and_holds_up_no_other(
+def test_one_that_cannot_be_read_keeps_its_name_is_asked_once_by_all_and_holds_up_no_other(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stuck, fine, never = start(notebook="eval.ipynb"), start(), threading.Event()
+    stuck, fine, never, asked = start(notebook="eval.ipynb"), start(), threading.Event(), list[int]()
     owners = Owners(kernel=ELSE)
     owners.find([stuck])
 
     def hang(pid: int) -> str:
+        asked.append(pid)
         assert pid != stuck or never.wait(60)
         return "python train.py"
 
     with monkeypatch.context() as patch:
         patch.setattr(owning, "command", hang)
         twice = [owners.find([stuck, fine]) for _ in range(2)]
+        others = {Owners(kernel=ELSE).find([stuck])[stuck].text for _ in range(2)}
         waited = never.is_set()
         never.set()
     after = until(lambda: owners.find([stuck])[stuck].text, lambda text: text == "eval.ipynb")
 
     texts = ["eval.ipynb, does not answer", "python train.py"]
     assert [[found[pid].text for pid in (stuck, fine)] for found in twice] == [texts, texts]
-    assert (waited, after) == (False, "eval.ipynb")
-
-
-def test_one_that_cannot_be_read_is_asked_once_by_all_who_look(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    stuck, never, asked = start(notebook="eval.ipynb"), threading.Event(), list[int]()
-
-    def hang(pid: int) -> str:
-        asked.append(pid)
-        never.wait()
-        return "python train.py"
-
-    with monkeypatch.context() as patch:
-        patch.setattr(owning, "command", hang)
-        seen = [Owners(kernel=ELSE).find([stuck])[stuck].text for _ in range(3)]
-        never.set()
-    after = until(lambda: Owners(kernel=ELSE).find([stuck])[stuck].text, lambda text: text == "eval.ipynb")
-
-    assert (asked, after) == ([stuck], "eval.ipynb")
-    assert len({*seen}) == 1
+    assert (asked.count(stuck), len(others), waited, after) == (1, 1, False, "eval.ipynb")
 
 
 def test_a_pid_that_was_given_anew_is_another_owner(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,22 +360,26 @@ def test_a_pid_that_was_given_anew_is_another_owner(start: Start, monkeypatch: p
 
 
 @pytest.mark.usefixtures("driver")
-def test_one_unknown_pid_among_known_ones_has_ended() -> None:
-    assert find(2**22 + 1).who == "gone"
+@pytest.mark.parametrize(
+    ("hidden", "who", "text"), [(False, "gone", "a process that ended"), (True, "other", "another user")]
+)
+def test_an_unknown_pid_among_known_ones_has_ended_or_is_another_users_that_proc_hides(
+    monkeypatch: pytest.MonkeyPatch, hidden: bool, who: Who, text: str
+) -> None:
+    def hide(pid: int, signal: int) -> None:
+        raise PermissionError
+
+    if hidden:
+        monkeypatch.setattr(os, "kill", hide)
+
+    assert find(2**22 + 1) == Owner(pid=2**22 + 1, who=who, text=text)
 
 
-@pytest.mark.usefixtures("driver")
-def test_pids_of_which_none_lives_here_are_unknown() -> None:
-    owners = Owners().find([2**22 + 1, 2**40])
+def test_pids_of_which_none_is_one_of_the_drivers_here_are_unknown_whatever_has_such_a_number(start: Start) -> None:
+    quiet = start(notebook="quiet.ipynb", drives=False)  # a kernel that has touched no GPU
+    owners = Owners(0).find([quiet, 2**22 + 1, 2**40], {quiet: Notebook(path="quiet.ipynb", kernel="k")})
 
-    assert {(owner.who, owner.text) for owner in owners.values()} == {("unknown", "others")}
-
-
-def test_a_pid_of_mine_that_has_no_driver_open_has_ended_where_others_are_named(start: Start) -> None:
-    mine, reused = start(notebook="eval.ipynb"), start(drives=False)
-    found = Owners(kernel=ELSE).find([mine, reused])
-
-    assert [found[pid].text for pid in (mine, reused)] == ["eval.ipynb", "a process that ended"]
+    assert {(owner.who, owner.text, owner.notebook) for owner in owners.values()} == {("unknown", "others", None)}
 
 
 @pytest.mark.skipif(not Path("/dev/null").exists(), reason="there are no devices here")
@@ -415,20 +407,9 @@ def test_a_program_that_becomes_another_one_is_called_so(start: Start, tmp_path:
     owners = Owners(kernel=ELSE)
     before = owners.find([pid])[pid].text
     (tmp_path / "go").write_text("\n")
-    end = time.monotonic() + 240
-    while (after := owners.find([pid])[pid].text) == before and time.monotonic() < end:
-        time.sleep(0.02)
+    after = until(lambda: owners.find([pid])[pid].text, lambda text: text != before, every=0.02)
 
     assert (before, after) == ("sh", "cat")
-
-
-def test_a_process_that_proc_hides_is_another_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hide(pid: int, signal: int) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "kill", hide)
-
-    assert find(2**22 + 1) == Owner(pid=2**22 + 1, who="other", text="another user")
 
 
 def test_what_the_kernel_denies_leaves_the_process_name(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import pytest
 from tests.figures import pytorch, tensorflow
 from tests.monitor.boards import KERNEL
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.report import GpuUse, LogicalGpu, Report
+from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import FIGURES_EXPIRE_AFTER, PREFIX, ReportFile, ReportFiles
 
@@ -73,31 +73,28 @@ def files(here: BoardDirectory) -> list[str]:
     return [path.name for path in here.path.iterdir()]
 
 
-def test_a_report_is_read_as_it_was_posted() -> None:
-    assert Report.from_json(REPORT.to_json()) == REPORT
-
-
 @pytest.mark.parametrize("text", ["", "{}", "[]", "7", '{"pid":1}', '{"pid":1,"summary":"","uses":[{}],"notes":[]}'])
 def test_what_is_no_report_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a report|Expecting value"):
         Report.from_json(text)
 
 
-def test_a_kernel_that_ends_takes_its_report_away(here: BoardDirectory, start: Start) -> None:
-    start().communicate()
-
-    assert files(here) == []
-
-
 @pytest.mark.parametrize(
-    "then", ["", "if os.fork() == 0: sys.stdin.read(); os._exit(0)"], ids=["alone", "with a child"]
+    ("then", "killed"),
+    [("", False), ("", True), ("if os.fork() == 0: sys.stdin.read(); os._exit(0)", True)],
+    ids=["ended", "killed", "killed with a child"],
 )
-def test_the_report_of_a_killed_kernel_is_gone_and_cleared_away(here: BoardDirectory, start: Start, then: str) -> None:
+def test_the_report_of_a_kernel_that_ended_is_gone_and_cleared_away(
+    here: BoardDirectory, start: Start, then: str, killed: bool
+) -> None:
     kernel = start(then=then)
-    kernel.send_signal(signal.SIGKILL)
-    kernel.wait()
+    if killed:
+        kernel.send_signal(signal.SIGKILL)
+        kernel.wait()
+        assert summaries(here) == []
+    else:
+        kernel.communicate()
 
-    assert summaries(here) == []
     assert files(here) == []
 
 
@@ -135,27 +132,24 @@ def test_a_report_that_is_being_written_leaves_the_one_before_in_sight(here: Boa
     assert ReportFiles(here).read() == ()
 
 
-def test_a_kernel_that_should_have_posted_again_and_did_not_has_no_figures(here: BoardDirectory, start: Start) -> None:
-    start(then="from tests.monitor.test_report_files import REPORT; report_file.post(REPORT)")
+@pytest.mark.parametrize(
+    ("busy", "figures", "lasts"),
+    [(False, tensorflow(1, 2), False), (True, pytorch(4, 5), False), (False, pytorch(4, 5), True)],
+)
+def test_a_kernel_that_should_have_posted_again_and_did_not_has_no_figures_and_one_that_sleeps_need_not(
+    here: BoardDirectory, start: Start, busy: bool, figures: tuple[Figure, ...], lasts: bool
+) -> None:
+    posted = Report(pid=1, summary="", busy=busy, uses=(GpuUse(gpu="GPU-1", policy="growth", figures=figures),))
+    start(then=f"from tfgpu_magic.model.report import Figure, GpuUse; report_file.post({posted!r})")
     report_files = ReportFiles(here)
-    (fresh,) = report_files.read()
+    fresh = report_files.read()[0].uses[0]
     (name,) = files(here)
     long_ago = time.time() - FIGURES_EXPIRE_AFTER - 1
     os.utime(here.path / name, (long_ago, long_ago))
-    (old,) = report_files.read()
+    old = report_files.read()[0].uses[0]
 
-    assert [use.figures for use in fresh.uses] == [use.figures for use in REPORT.uses]
-    assert [(use.figures, use.policy) for use in old.uses] == [((), "growth"), ((), "hidden")]
-
-
-def test_a_kernel_that_sleeps_need_not_post_again(here: BoardDirectory, start: Start) -> None:
-    said = "Report(pid=1, summary='', busy=False, uses=(GpuUse(gpu='GPU-1', figures=pytorch(4, 5)),))"
-    begin = "from tests.figures import pytorch; from tfgpu_magic.model.report import GpuUse"
-    start(then=f"{begin}; report_file.post({said})")
-    (name,) = files(here)
-    os.utime(here.path / name, (0, 0))
-
-    assert ReportFiles(here).read()[0].uses[0].figures == pytorch(4, 5)
+    assert fresh.figures == figures
+    assert (old.figures, old.policy) == (figures if lasts else (), "growth")
 
 
 def test_kernels_of_packages_that_know_more_and_less_of_a_report_are_both_seen() -> None:

@@ -6,7 +6,7 @@ A report stands beside the driver's figures, and in their place where there are 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -71,18 +71,10 @@ def other(
     return Report(pid=pid, summary="", uses=(use,), notebook=notebook, used_since=used_since)
 
 
-def owners_of(made: Table) -> list[str]:
-    return [row.owner for row in made.processes]
-
-
-def test_the_largest_comes_first_and_the_unknown_last() -> None:
-    made = table((1, GIB), (2, None), (3, 9 * GIB))
-
-    assert [(row.owner, row.held) for row in made.processes] == [
-        ("maria", 9 * GIB),
-        ("this notebook", GIB),
-        ("eval.ipynb", None),
-    ]
+def torch(reserved: int) -> Report:
+    """Return what a kernel says in which only PyTorch has taken memory."""
+    use = GpuUse(gpu="0", figures=pytorch(GIB, reserved))
+    return Report(pid=2, summary="", uses=(use,), used_since=80.0)
 
 
 def test_processes_are_in_the_order_of_the_gpus() -> None:
@@ -152,34 +144,6 @@ def test_what_is_not_known_of_one_is_not_known_of_all_of_a_users(
     assert (row.held, row.utilisation, row.unused) == known
 
 
-def test_what_no_process_accounts_for_is_told_as_that() -> None:
-    made = table((1, 4 * GIB))
-
-    rest = made.processes[-1]
-    assert (rest.owner, rest.pid, rest.held) == ("no process listed", None, 6 * GIB)
-    assert made.notes == ()  # a newer container lists its own pids: they can be named
-
-
-@pytest.mark.parametrize(
-    ("made", "owners", "shares"),
-    [
-        (table((1, 10 * GIB - SMALLEST_REST)), ["this notebook"], ["this notebook", "others", "free"]),  # the driver's
-        (table((1, None), (3, GIB)), ["maria", "this notebook"], ["not told whose", "free"]),  # a figure is unknown
-        (table(listed=False, error="no list of processes"), ["not told whose"], ["not told whose", "free"]),
-    ],
-)
-def test_nobody_is_blamed_for_what_is_not_known(made: Table, owners: list[str], shares: list[str]) -> None:
-    assert owners_of(made) == owners
-    assert [share.text for share in made.gpus[0].shares] == shares
-
-
-def test_used_memory_and_no_process_at_all_does_not_prove_a_container() -> None:
-    made = table()
-
-    assert owners_of(made) == ["no process listed"]
-    assert made.notes == ()
-
-
 def test_a_process_of_which_nothing_is_known_is_not_called_others() -> None:
     rows = (Process("0", 8, "C", 9 * GIB), Process("0", 4, "C", GIB))
     gpu = Gpu(index=0, total=16 * GIB, used=10 * GIB, free=6 * GIB)
@@ -189,57 +153,101 @@ def test_a_process_of_which_nothing_is_known_is_not_called_others() -> None:
     assert made.gpus[0].shares[0].text == f"{SILENT}, {ENDED}"
 
 
-def test_what_was_taken_since_the_lists_were_read_is_nobodys_yet() -> None:
-    moved = table((3, 4 * GIB), used_then=4 * GIB)
-
-    assert owners_of(moved) == ["maria", "not listed yet"]
-    assert [share.text for share in moved.gpus[0].shares] == ["others, not listed yet", "free"]
-    assert owners_of(table((3, 4 * GIB), used_then=10 * GIB)) == ["maria", "no process listed"]
-
-
-def test_unknown_owners_are_said_once() -> None:
-    assert table((9, GIB), (9, GIB)).notes == (UNATTRIBUTED,)
+THIS, REST, LEAST = "this notebook", "no process listed", SMALLEST_REST / GIB
+FREE = ("free", 6)
 
 
 @pytest.mark.parametrize(
-    ("held", "shares"),
+    ("made", "rows", "shares", "notes"),
     [
-        ([(1, 4), (2, 3), (3, 2), (4, 1)], [("this", 4), ("mine", 3), ("others", 3), ("free", 6)]),
-        ([(1, 9), (3, 2)], [("this", 9), ("others", 2), ("free", 6)]),  # the sum is older than the rows
+        # The largest comes first, and the unknown last.
+        (
+            table((1, GIB), (2, None), (3, 9 * GIB)),
+            [("maria", 9), (THIS, 1), ("eval.ipynb", None)], [(THIS, 1), ("not told whose", 9), FREE], (),
+        ),
+        # What no process accounts for is told as that; it does not prove a container, as newer ones list their pids.
+        (table((1, 4 * GIB)), [(THIS, 4), (REST, 6)], [(THIS, 4), (REST, 6), FREE], ()),
+        (table(), [(REST, 10)], [(REST, 10), FREE], ()),
+        # Nobody is blamed for what is the driver's own, for an unknown figure, or without a list.
+        (
+            table((1, 10 * GIB - SMALLEST_REST)),
+            [(THIS, 10 - LEAST)], [(THIS, 10 - LEAST), ("others", LEAST), FREE], (),
+        ),
+        (table((1, None), (3, GIB)), [("maria", 1), (THIS, None)], [("not told whose", 10), FREE], ()),
+        (table(listed=False, error="no list"), [("not told whose", 10)], [("not told whose", 10), FREE], ()),
+        # What was taken since the lists were read is nobody's yet.
+        (
+            table((3, 4 * GIB), used_then=4 * GIB),
+            [("maria", 4), ("not listed yet", 6)], [("others, not listed yet", 10), FREE], (),
+        ),
+        (
+            table((3, 4 * GIB), used_then=10 * GIB),
+            [("maria", 4), (REST, 6)], [(f"others, {REST}", 10), FREE], (),
+        ),
+        # Unknown owners are said once.
+        (
+            table((9, GIB), (9, GIB)),
+            [("others", 1), ("others", 1), (REST, 8)], [(f"others, {REST}", 10), FREE], (UNATTRIBUTED,),
+        ),
+        # Shares say whose memory is, also where the sum is older than the rows.
+        (
+            table((1, 4 * GIB), (2, 3 * GIB), (3, 2 * GIB), (4, GIB)),
+            [(THIS, 4), ("eval.ipynb", 3), ("maria", 2), ("a process that ended", 1)],
+            [(THIS, 4), ("yours, elsewhere", 3), (f"others, {ENDED}", 3), FREE], (),
+        ),
+        (table((1, 9 * GIB), (3, 2 * GIB)), [(THIS, 9), ("maria", 2)], [(THIS, 9), ("others", 2), FREE], ()),
+        # Below a limit they are of the whole GPU; in the limited cgroup of it, where a row may be of another cgroup.
+        (
+            table((1, 4 * GIB), (3, 6 * GIB), limit=8 * GIB, free=2 * GIB),
+            [("maria", 6), (THIS, 4)], [(THIS, 4), ("others", 6), ("free", 2)], (),
+        ),
+        (
+            table((1, 4 * GIB), (3, 6 * GIB), limit=8 * GIB, total=8 * GIB, used=4 * GIB, free=3 * GIB),
+            [("maria", 6), (THIS, 4)], [(THIS, 4), ("free", 3)], (),
+        ),
+        # Unknown stays unknown, and a GPU that is cut into instances leaves its memory to them.
+        (table((1, GIB), used=None, error="the GPU is lost"), [(THIS, 1)], [], ()),
+        (table(mig=True), [], [], ()),
+        # A kernel uses the GPU and is not listed: the pids only look like ours, and nobody is named.
+        (
+            table((2, 5 * GIB), report=kernel(*tensorflow(GIB, GIB), pid=77)),
+            [(THIS, None), ("others", 9)], [(THIS, 1), ("others", 9), FREE], (UNATTRIBUTED, "Note."),
+        ),
+        (
+            table((3, 10 * GIB), reports=[torch(2 * GIB)]),
+            [("a kernel", None), ("others", 8)], [("yours, elsewhere", 2), ("others", 8), FREE], (UNATTRIBUTED,),
+        ),
+        # But not of one that holds nothing, is not listed yet, is in another container, or stands beside one of mine.
+        (
+            table((2, 10 * GIB), report=kernel(pid=77)),
+            [("eval.ipynb", 10)], [("yours, elsewhere", 10), FREE], ("Note.",),
+        ),
+        (table((3, 10 * GIB), reports=[other(3, used_since=89.0)]), [("maria", 10)], [("others", 10), FREE], ()),
+        (
+            table((2, 10 * GIB), reports=[other(3 * GIB, pid=-7, used_since=80.0)]),
+            [("eval.ipynb", 10)], [("yours, elsewhere", 10), FREE], (),
+        ),
+        (
+            table((2, 10 * GIB), reports=[other(3), other(4, pid=77, used_since=0.0)]),
+            [("eval.ipynb", 10)], [("yours, elsewhere", 10), FREE], (),
+        ),
+        # Where the driver refuses the list, kernels speak for themselves.
+        (
+            table(listed=False, error="no list", reports=[torch(2 * GIB)]),
+            [("a kernel", None), ("not told whose", 8)], [("yours, elsewhere", 2), ("not told whose", 8), FREE], (),
+        ),
     ],
-)
-def test_shares_say_whose_memory_is(held: list[tuple[int, int]], shares: list[tuple[str, int]]) -> None:
-    made = table(*((pid, size * GIB) for pid, size in held)).gpus[0]
-
-    assert [(share.who, share.size // GIB) for share in made.shares] == shares
-
-
-@pytest.mark.parametrize(
-    ("gpu", "shares"),
-    [
-        # of the whole GPU; and in the limited cgroup itself, where another's row is of another cgroup
-        ({"limit": 8 * GIB, "free": 2 * GIB}, [("this", 4), ("others", 6), ("free", 2)]),
-        ({"limit": 8 * GIB, "total": 8 * GIB, "used": 4 * GIB, "free": 3 * GIB}, [("this", 4), ("free", 3)]),
-    ],
-)
-def test_in_a_limited_cgroup_they_are_of_what_is_shown_there(gpu: dict[str, Any], shares: list[object]) -> None:
-    made = table((1, 4 * GIB), (3, 6 * GIB), **gpu).gpus[0]
-
-    assert [(share.who, share.size // GIB) for share in made.shares] == shares
-    assert made.limit == 8 * GIB
+)  # fmt: skip
+def test_whose_memory_is_by_row_and_by_share(
+    made: Table, rows: list[tuple[str, float | None]], shares: list[tuple[str, float]], notes: tuple[str, ...]
+) -> None:
+    assert [(row.owner, None if row.held is None else row.held / GIB) for row in made.processes] == rows
+    assert [(share.text, share.size / GIB) for share in made.gpus[0].shares] == shares
+    assert made.notes == notes
 
 
-def test_unknown_stays_unknown() -> None:
-    row = table((1, GIB), used=None, error="the GPU is lost").gpus[0]
-
-    assert (row.used, row.free, row.figures, row.shares) == (None, None, (), ())
-
-
-def test_a_gpu_cut_into_instances_leaves_its_memory_to_them() -> None:
-    made = table(mig=True)
-
-    assert (made.processes, made.gpus[0].shares, made.notes) == ((), (), ())
-    assert [one.gpus[0].instance for one in (made, table(instance=0))] == [False, True]
+def test_only_an_instance_of_a_gpu_is_called_so() -> None:
+    assert [table(**one).gpus[0].instance for one in ({"mig": True}, {"instance": 0})] == [False, True]
 
 
 def test_names_lose_the_maker_and_keep_the_simulation() -> None:
@@ -311,25 +319,6 @@ def test_a_notebook_that_comes_later_takes_a_colour_that_no_other_has_and_leaves
 # --- what kernels report ---
 
 
-def test_pids_that_only_look_like_ours_are_not_named() -> None:
-    # This kernel uses the GPU and its own pid is not listed: the pids are another namespace's.
-    made = table((2, 5 * GIB), report=kernel(*tensorflow(GIB, GIB), pid=77))
-
-    assert [(row.owner, row.pid, row.held) for row in made.processes] == [
-        ("this notebook", 77, None),
-        ("others", None, 9 * GIB),
-    ]
-    assert [(share.text, share.size) for share in made.gpus[0].shares][:2] == [
-        ("this notebook", GIB),
-        ("others", 9 * GIB),
-    ]
-    assert UNATTRIBUTED in made.notes
-
-
-def test_a_kernel_that_holds_nothing_need_not_be_listed() -> None:
-    assert owners_of(table((2, 10 * GIB), report=kernel(pid=77))) == ["eval.ipynb"]
-
-
 def test_the_kernels_word_stands_beside_the_drivers() -> None:
     row = table((1, 10 * GIB), report=kernel(*tensorflow(3, 5), policy="limit 8 GiB")).gpus[0]
 
@@ -349,21 +338,6 @@ def test_another_users_pid_has_no_report_of_mine() -> None:
     assert [row.use for row in table((3, 10 * GIB), reports=[other(3, pid=3)]).processes] == [None]
 
 
-@pytest.mark.parametrize(
-    ("held", "report", "owners"),
-    [
-        ((3, 10 * GIB), other(3, used_since=89.0), ["maria"]),  # it is not listed yet
-        ((2, 10 * GIB), other(3 * GIB, pid=-7, used_since=80.0), ["eval.ipynb"]),  # it is in another container
-    ],
-)
-def test_a_kernel_that_need_not_be_listed_shows_nothing_of_the_pids_here(
-    held: tuple[int, int], report: Report, owners: list[str]
-) -> None:
-    made = table(held, reports=[report])
-
-    assert (owners_of(made), made.notes) == (owners, ())
-
-
 def test_kernels_that_the_driver_never_lists_are_shown_by_their_own_word() -> None:
     made = table((3, 10 * GIB), reports=[other(3 * GIB, used_since=80.0, notebook="/home/me/eval.ipynb")])
 
@@ -372,26 +346,6 @@ def test_kernels_that_the_driver_never_lists_are_shown_by_their_own_word() -> No
         ("others", 7 * GIB - RESERVED, 7 * GIB - RESERVED),
     ]
     assert made.notes == (UNATTRIBUTED,)
-
-
-def test_what_only_pytorch_has_taken_is_the_kernels_own_word_too() -> None:
-    use = GpuUse(gpu="0", figures=pytorch(GIB, 2 * GIB))
-    made = table((3, 10 * GIB), reports=[Report(pid=2, summary="", uses=(use,), used_since=80.0)])
-
-    assert [(row.owner, row.known) for row in made.processes] == [("a kernel", 2 * GIB), ("others", 8 * GIB)]
-    assert made.notes == (UNATTRIBUTED,)
-
-
-def test_one_kernel_that_is_listed_shows_that_the_pids_are_ours() -> None:
-    made = table((2, 10 * GIB), reports=[other(3), other(4, pid=77, used_since=0.0)])
-
-    assert (owners_of(made), made.notes) == (["eval.ipynb"], ())
-
-
-def test_where_the_driver_refuses_the_list_kernels_speak_for_themselves() -> None:
-    made = table(listed=False, error="no list of processes", reports=[other(3 * GIB)])
-
-    assert owners_of(made) == ["a kernel", "not told whose"]
 
 
 def test_logical_gpus_are_named_together_and_figures_that_are_not_known_are_none() -> None:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.monitor.boards import published, the_collector
 from tests.sizes import GIB
+from tests.waiting import until
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.unused import TRUE_FOR, Ledger, continued
+from tfgpu_magic.monitor.table import fetch
+from tfgpu_magic.monitor.table.fetch import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from tfgpu_magic.model.rows import ProcessRow, Table
+    from tfgpu_magic.monitor.live import Live
+    from tfgpu_magic.simgpu import Machine
 
 HOUR = 3600.0
 WEDNESDAY = datetime(2026, 11, 18).timestamp()
@@ -77,11 +88,13 @@ def test_what_nobody_saw_is_not_counted_but_for_kernels_that_ran_no_cell() -> No
         assert found == ({2: WEDNESDAY} if goes_on else {})
 
 
-def test_a_pause_of_less_than_a_minute_is_use() -> None:
-    ledger = Ledger()
-    times = every(2, WEDNESDAY, WEDNESDAY + HOUR)
+def test_a_pause_of_less_than_a_minute_is_use_and_each_of_many_is_counted_by_itself() -> None:
+    use: dict[int, int | None] = {pid: 50 if pid % 2 else 0 for pid in range(1, 501)}
 
-    assert stepped(ledger, times, lambda at: {2: 50 if (at - WEDNESDAY) % 50 < 4 else 0}) == {}
+    def pausing(at: float) -> Use:
+        return {**use, 501: 50 if (at - WEDNESDAY) % 50 < 4 else 0}
+
+    assert stepped(Ledger(), every(2, WEDNESDAY, WEDNESDAY + 448), pausing).keys() == set(range(2, 501, 2))
 
 
 @pytest.mark.parametrize(
@@ -98,23 +111,16 @@ def test_where_processes_are_not_told_apart_the_gpus_figure_tells_what_it_can(
     assert (2 in told(found[-1])) == known
 
 
-def test_a_look_goes_on_with_what_was_lately_published_of_those_that_use_nothing() -> None:
+@pytest.mark.parametrize(("late", "goes_on"), [(TRUE_FOR, True), (TRUE_FOR + 1, False), (-1, False)])
+def test_a_look_goes_on_with_what_was_lately_published_of_those_that_use_nothing(late: float, goes_on: bool) -> None:
     published = reading(WEDNESDAY, {2: 0, 4: 0, 6: 0})
-    rows = tuple(row._replace(unused=WEDNESDAY - HOUR) if row.pid < 6 else row for row in published.processes)
-    published = published._replace(processes=rows)
-    look = reading(WEDNESDAY + TRUE_FOR, {2: 0, 4: 30, 6: 0, 8: None})
+    rows = tuple(
+        row._replace(unused=WEDNESDAY - HOUR if row.pid < 6 else None, uid=row.pid) for row in published.processes
+    )
+    found = continued(reading(WEDNESDAY + late, {2: 0, 4: 30, 6: 0, 8: None}), published._replace(processes=rows))
 
-    assert told(continued(look, published)) == {2: WEDNESDAY - HOUR}
-    assert told(continued(look._replace(time=WEDNESDAY + TRUE_FOR + 1), published)) == {}
-    assert told(continued(look._replace(time=WEDNESDAY - 1), published)) == {}
-
-
-def test_a_look_goes_on_with_whose_processes_are() -> None:
-    published = reading(WEDNESDAY, {2: 0, 4: 0})
-    published = published._replace(processes=tuple(row._replace(uid=1000 + row.pid) for row in published.processes))
-    found = continued(reading(WEDNESDAY, {2: 30, 6: 0}), published)
-
-    assert [(row.pid, row.uid) for row in found.processes] == [(2, 1002), (6, None)]
+    assert told(found) == ({2: WEDNESDAY - HOUR} if goes_on else {})
+    assert not goes_on or [row.uid for row in found.processes] == [2, 4, 6, None]  # with whose processes are, too
 
 
 def test_a_clock_that_is_set_back_begins_anew() -> None:
@@ -153,9 +159,78 @@ def test_a_process_that_has_the_pid_of_another_begins_anew() -> None:
     assert told(ledger.step(found._replace(processes=found.processes + anew))) == {2: WEDNESDAY}
 
 
-def test_five_hundred_processes_are_counted_each_by_itself() -> None:
-    ledger = Ledger()
-    now = WEDNESDAY + 1200
-    use = {pid: 50 if pid % 2 else 0 for pid in range(1, 501)}
+# --- what a real collector counts on a simulated machine, and what views see of it ---
 
-    assert stepped(ledger, every(10, WEDNESDAY, now), lambda _: use).keys() == set(range(2, 501, 2))
+NOT_SUPPORTED = 3
+
+
+@pytest.fixture
+def gpus() -> str:
+    return "1x16GiB"
+
+
+def counted(machine: Machine, *pids: int, ago: float = 30.0, late: int = 0) -> None:
+    """Leave the board of a collector that has counted an hour of each pid, and ended so many seconds ago."""
+    with BoardDirectory() as place:
+        published(place, machine, [(0, pid) for pid in pids], since=time.time() - HOUR, ago=ago, late=late)
+
+
+def counting_since(watcher: Watcher, time: float) -> bool:
+    return (watcher.live.look().snapshot.listed_at or 0.0) > time
+
+
+def rows(table: Table) -> dict[int | None, ProcessRow]:
+    return {row.pid: row for row in table.processes}
+
+
+def test_a_collector_goes_on_where_one_before_it_was_killed(machine: Machine, live: Live) -> None:
+    holds, computes = machine.add_neighbour("2GiB@0"), machine.add_neighbour("1GiB@0")
+    machine.use(computes.pid, 60)
+    counted(machine, holds.pid, computes.pid)
+    watcher = Watcher(live)
+
+    def told() -> list[bool]:
+        found = rows(watcher.see())
+        return [found[pid].unused is not None for pid in (holds.pid, computes.pid)]
+
+    until(told, lambda now: now == [True, False], despite=KeyError)
+    killed = time.time()
+    the_collector(machine).kill()
+    until(told, lambda now: now == [True, False] and counting_since(watcher, killed), despite=KeyError)
+    seen = rows(watcher.see())
+
+    assert seen[computes.pid].utilisation == 60
+    assert time.time() - (seen[holds.pid].unused or 0) == pytest.approx(HOUR, rel=0.1)
+
+
+def test_a_process_that_has_the_pid_of_one_that_was_counted_begins_anew(machine: Machine, live: Live) -> None:
+    holds = machine.add_neighbour("2GiB@0")
+    counted(machine, holds.pid, late=-1)
+    watcher = Watcher(live)
+    begun = time.time()
+    until(watcher.see, lambda _: counting_since(watcher, begun))
+
+    assert rows(watcher.see())[holds.pid].unused is None
+
+
+def test_hidden_and_unsupported_use_is_unknown(machine: Machine, live: Live) -> None:
+    machine.fault("nvmlDeviceGetProcessUtilization", NOT_SUPPORTED)
+    machine.fault("nvmlDeviceGetUtilizationRates", NOT_SUPPORTED)
+    holds = machine.add_neighbour("2GiB@0")
+    counted(machine, holds.pid)
+    watcher = Watcher(live)
+    row = until(lambda: rows(watcher.see()).get(holds.pid), lambda row: row and row.unused is None)
+    assert row is not None
+
+    assert (watcher.see().gpus[0].utilisation, row.utilisation) == (None, None)
+
+
+def test_one_look_tells_what_a_collector_counts_and_of_no_other_process(machine: Machine, machine_folder: Path) -> None:
+    holds, other = machine.add_neighbour("2GiB@0"), machine.add_neighbour("1GiB@0")
+    counted(machine, holds.pid, ago=5)
+    first = rows(fetch.table(timeout=20))
+    counted(machine, holds.pid, ago=5, late=-1)
+    second = rows(fetch.table(timeout=20))
+
+    assert first[holds.pid].unused == pytest.approx(time.time() - HOUR, abs=120)
+    assert (first[other.pid].unused, second[holds.pid].unused) == (None, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -106,40 +107,29 @@ def test_what_root_wrote_is_read(written: Path) -> None:
     assert read(written.with_name("none")) == b""
 
 
-def test_a_file_that_others_can_write_is_not_read(written: Path) -> None:
-    for mode in (0o666, 0o664, 0o646):
-        written.chmod(mode)
-        with pytest.raises(Mistake, match="not root's alone"):
-            read(written)
+def linked(path: Path) -> Path:
+    path.with_name("link").symlink_to(path)
+    return path.with_name("link")
 
 
-def test_a_file_of_another_user_is_not_read(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trust, "ROOT", os.getuid() + 1)
-
-    with pytest.raises(Mistake, match="not root's alone"):
-        read(written)
+def piped(path: Path) -> Path:
+    os.mkfifo(path.with_name("pipe"), 0o600)
+    return path.with_name("pipe")
 
 
-def test_a_link_is_not_followed_whatever_it_leads_to(written: Path) -> None:
-    link = written.with_name("link")
-    link.symlink_to(written)
+@pytest.mark.parametrize(
+    ("plant", "why"),
+    [
+        *((lambda path, mode=mode: path.chmod(mode), "not root's alone") for mode in (0o666, 0o664, 0o646)),
+        (lambda _: setattr(trust, "ROOT", os.getuid() + 1), "not root's alone"),
+        (linked, "is a link"),  # whatever it leads to
+        (piped, r"not root's alone|cannot be read"),  # which keeps nobody waiting
+        (lambda path: path.parent, r"not root's alone|cannot be read"),
+        (lambda path: os.truncate(path, 2**40), "more than 64 KiB"),
+    ],
+)
+def test_what_root_did_not_write_is_not_read(written: Path, plant: Callable[[Path], Path | None], why: str) -> None:
+    path = plant(written) or written
 
-    with pytest.raises(Mistake, match="is a link"):
-        read(link)
-
-
-def test_a_pipe_or_a_folder_in_its_place_keeps_nobody_waiting(written: Path) -> None:
-    pipe = written.with_name("pipe")
-    os.mkfifo(pipe, 0o600)
-
-    for path in (pipe, written.parent):
-        with pytest.raises(Mistake, match=r"not root's alone|cannot be read"):
-            read(path)
-
-
-def test_a_huge_file_is_not_read(written: Path) -> None:
-    with written.open("r+b") as opened:
-        opened.truncate(2**40)
-
-    with pytest.raises(Mistake, match="more than 64 KiB"):
-        read(written)
+    with pytest.raises(Mistake, match=why):
+        read(path)

@@ -13,8 +13,6 @@ import pytest
 import tfgpu_magic
 from tfgpu_magic.root import trust
 
-CODE = "from tfgpu_magic.root import trust; print(trust.flaw())"
-
 
 @pytest.fixture(autouse=True)
 def mine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,22 +47,6 @@ def test_a_folder_that_others_can_write_is_named_also_behind_a_link(tmp_path: Pa
     (tmp_path / "home").chmod(0o777)
 
     assert flaws(tmp_path / "python", tmp_path) == [tmp_path / "home"]
-
-
-def test_variables_and_the_working_directory_choose_no_modules(tmp_path: Path) -> None:
-    planted = tmp_path / "pynvml.py"
-    planted.write_text("raise SystemExit('planted')")
-    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
-
-    def run(*options: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, *options, "-c", f"import pynvml; {CODE}"]
-        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
-
-    assert "planted" in run().stderr
-    assert "planted" not in (answer := run("-I")).stderr + answer.stdout
-    environ = dict(os.environ)
-    planted.unlink()
-    assert "python -I" in run().stdout
 
 
 @pytest.mark.parametrize("planted", ["venv", "code", "cache", "pth"])
