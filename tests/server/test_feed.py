@@ -189,14 +189,6 @@ def test_who_comes_after_the_end_is_sent_away() -> None:
     assert (late.closed, late.texts) == (True, [])
 
 
-@with_feed
-async def test_every_client_is_told_the_servers_pace(feed: Feed) -> None:
-    page = Page(feed)
-    await page.until(lambda: page.texts)
-
-    assert [json.loads(text)["every"] for text in (page.texts[0], await feed.full())] == [0.01, 0.01]
-
-
 def test_the_same_state_is_not_new_and_who_has_neither_of_the_last_two_needs_all() -> None:
     states = States()
     for number in (1, 1, 2, 3):
