@@ -13,13 +13,16 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from tests import waiting
 from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 T = TypeVar("T")
 
@@ -190,6 +193,12 @@ class Notebook:
     def end(self) -> None:
         self.client.stop_channels()
         self.server.delete(f"api/kernels/{self.kernel}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
 
 def configure(home: Path, **settings: object) -> None:

@@ -87,8 +87,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield site
 
 
-@pytest.fixture(scope="module", params=["jupyterlab", "notebook"])
+@pytest.fixture(scope="module", params=["jupyterlab"])
 def scene(request: pytest.FixtureRequest, site: Scene) -> Iterator[Scene]:
+    """The server's pages, those of JupyterLab unless a test is of another application."""
     yield Scene(site.machine, site.server, request.param)
     for session in site.server.call("sessions"):
         site.server.delete(f"api/sessions/{session['id']}")

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Error, Locator, Page, Route, expect
 
 from scripts._frontend import ROOT
 from tests.browser.scene import Scene
+from tests.jupyter import Notebook
 from tests.slack import SLACK
 from tests.waiting import until
 
@@ -116,6 +117,18 @@ def visit(page: Page, scene: Scene, path: str = "") -> None:
         page.wait_for_function("jupyterapp.shell.currentWidget.sessionContext?.session?.kernel", timeout=60_000 * SLACK)
         page.evaluate("jupyterapp.shell.currentWidget.sessionContext.ready.then(() => true)")
         page.evaluate(_REVEALED)
+
+
+def opened(page: Page, scene: Scene, path: str, *cells: str, more: tuple[str, ...] = ()) -> Notebook:
+    """Make a notebook with a kernel, as `Scene.notebook` does, and open it in the page."""
+    made = scene.notebook(path, *cells, more=more)
+    visit(page, scene, path)
+    return made
+
+
+def run_all(page: Page) -> None:
+    """Run all cells of the page's notebook, and do not wait for their end."""
+    page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
 
 
 def restored(page: Page) -> None:

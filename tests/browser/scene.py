@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, Playwright
 
 from scripts._frontend import ROOT
 from tests import waiting
-from tests.jupyter import LEAN, Notebook, Server, until
+from tests.jupyter import LEAN, Notebook, Server, execute, until
 from tests.sizes import MIB
 from tfgpu_magic.simgpu import Machine
 
@@ -24,11 +24,18 @@ ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
+TAKE = "import tensorflow as tf; kept = tf.zeros(256 * 2**20 // 4)"
+"""A cell after which only a restart changes what TensorFlow may take."""
+ASKED = "from tfgpu_magic.engine import engine; print(engine.current().asked)"
 HOLD = f"from tests.simgpu.on_machine import allocate; allocate({256 * MIB})"
 """A cell that holds memory as any program does that is not TensorFlow: imported in a moment."""
 
-lab_only = pytest.mark.parametrize("scene", ["jupyterlab"], indirect=True)
-"""For what is the same code in Notebook 7, of which a few tests see that it runs there too."""
+in_notebook_7 = pytest.mark.parametrize("scene", ["jupyterlab", "notebook"], indirect=True)
+"""For what Notebook 7 has code of its own for. All else is tried in JupyterLab alone, where it is the same code."""
+nightly_in_notebook_7 = pytest.mark.parametrize(
+    "scene", ["jupyterlab", pytest.param("notebook", marks=pytest.mark.nightly)], indirect=True
+)
+"""For a few tests that see that the same code runs there too."""
 
 DISABLED = (
     "@jupyterlab/apputils-extension:announcements",  # it would ask whether to fetch news, in front of all else
@@ -73,6 +80,13 @@ class Scene:
     def held(self, notebook: Notebook, gpu: int = 0) -> int:
         """Return the driver's figure of what a notebook holds."""
         return self.machine.held(pid=notebook.pid, gpu=gpu)
+
+    def policy(self, notebook: Notebook) -> str:
+        """Return the policy of a notebook whose kernel was restarted."""
+        client = self.server.connect(notebook.kernel)
+        asked = execute(client, ASKED)
+        client.stop_channels()
+        return asked.splitlines()[-1]
 
 
 @contextmanager

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import shutil
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from tests import waiting
-from tests.browser.panel import View, table_of, visit
-from tests.browser.scene import Scene, lab_only, shot, soon
+from tests.browser.panel import View, run_all, table_of, visit
+from tests.browser.scene import Scene, soon
 from tests.jupyter import Notebook
+from tests.monitor.boards import collectors
 from tests.sizes import MIB
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def shown(scene: Scene, page: Page, name: str) -> tuple[Notebook, View]:
     shutil.rmtree(scene.server.home / ".jupyter" / "workspaces", ignore_errors=True)
     notebook = scene.notebook(name, BRIEF, more=("%tf_gpu top",))
     visit(page, scene, name)
-    page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
+    run_all(page)
     view = table_of(page)
     soon(lambda: view.link().startswith("live"), 30)
     return notebook, view
@@ -47,37 +47,17 @@ def said(notebook: Notebook, seconds: float) -> list[str]:
     return heard
 
 
+def idle(scene: Scene, what: str) -> float:
+    """Return the seconds for which the server has known of no activity, of a kernel or of its own."""
+    active = scene.server.call(f"{what}?no_track_activity=1")["last_activity"].replace("Z", "+00:00")
+    return time.time() - datetime.fromisoformat(active).timestamp()
+
+
 def quiet(notebook: Notebook) -> None:
     """Wait until a kernel says nothing any more."""
     soon(lambda: not said(notebook, 2.5), 30)
 
 
-def idle(scene: Scene, notebook: Notebook) -> float:
-    """Return the seconds for which the server has known of no activity of a kernel."""
-    model: dict[str, Any] = scene.server.call(f"kernels/{notebook.kernel}?no_track_activity=1")
-    active = datetime.fromisoformat(model["last_activity"].replace("Z", "+00:00"))
-    return time.time() - active.timestamp()
-
-
-def server_idle(scene: Scene) -> float:
-    active = datetime.fromisoformat(
-        scene.server.call("status?no_track_activity=1")["last_activity"].replace("Z", "+00:00")
-    )
-    return time.time() - active.timestamp()
-
-
-def collectors(scene: Scene) -> list[int]:
-    """Return the collectors of the scene's machine that are alive."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            ours = process.environ().get("TFGPU_MAGIC_DIR") == str(scene.server.home / "board")
-            if ours and "monitor.collector" in " ".join(process.cmdline()):
-                found.append(process.pid)
-    return found
-
-
-@lab_only
 def test_a_table_that_is_seen_draws_with_an_idle_kernel_and_one_in_a_hidden_tab_rests(scene: Scene, page: Page) -> None:
     notebook, view = shown(scene, page, "seen.ipynb")
     quiet(notebook)
@@ -85,8 +65,7 @@ def test_a_table_that_is_seen_draws_with_an_idle_kernel_and_one_in_a_hidden_tab_
     soon(lambda: view.row("neighbour", "1"))
     heard = said(notebook, 6)
     soon(lambda: view.link().startswith("live"))
-    shot(page, f"{scene.application}-top-live")
-    since = idle(scene, notebook)
+    since = idle(scene, f"kernels/{notebook.kernel}")
     neighbour.stop()
     tab = page.evaluate("jupyterapp.shell.currentWidget.id")
     page.evaluate("jupyterapp.commands.execute('launcher:create')")
@@ -99,7 +78,6 @@ def test_a_table_that_is_seen_draws_with_an_idle_kernel_and_one_in_a_hidden_tab_
     assert since > 5
 
 
-@lab_only
 def test_when_the_page_is_closed_everything_rests_and_a_new_page_is_live(
     scene: Scene, page: Page, browser: Browser
 ) -> None:
@@ -115,8 +93,8 @@ def test_when_the_page_is_closed_everything_rests_and_a_new_page_is_live(
         return psutil.Process(scene.server.process.pid).memory_info().rss - size
 
     waiting.until(grown, lambda size: size < 2 * MIB)
-    since, server_since = idle(scene, notebook), server_idle(scene)
-    soon(lambda: not collectors(scene), 60)
+    since, server_since = idle(scene, f"kernels/{notebook.kernel}"), idle(scene, "status")
+    soon(lambda: not collectors(scene.machine), 60)
     neighbour = scene.machine.add_neighbour("5GiB@1")
     again = browser.new_page()
     visit(again, scene, "closed.ipynb")
@@ -131,7 +109,6 @@ def test_when_the_page_is_closed_everything_rests_and_a_new_page_is_live(
     assert server_since > 5
 
 
-@lab_only
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_table_ends_with_its_kernel_also_when_that_is_restarted_from_elsewhere(
     scene: Scene, page: Page, restarted: bool
@@ -144,4 +121,3 @@ def test_a_table_ends_with_its_kernel_also_when_that_is_restarted_from_elsewhere
     else:
         scene.server.open(kernel, method="DELETE").close()
     soon(lambda: view.link().startswith("as of "), 30)
-    shot(page, f"{scene.application}-top-ended")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 
-from tests.browser.panel import ID, open_panel, show, table_of, use_theme, visit
-from tests.browser.scene import Scene, lab_only, soon
+from tests.browser.panel import ID, open_panel, opened, run_all, show, table_of, use_theme
+from tests.browser.scene import Scene, soon
 from tests.browser.test_choose import from_panel
 
 if TYPE_CHECKING:
@@ -49,13 +49,11 @@ def test_a_recorded_view_in_every_state(browser: Browser, theme: str) -> None:
     assert [what.partition(":")[0] for what in wrong] == ["image-alt"]
 
 
-@lab_only
 def test_the_panel_the_table_and_the_chooser(scene: Scene, page: Page) -> None:
     held = scene.machine.add_neighbour("2GiB@1")
-    made = scene.notebook("axe.ipynb", more=("%load_ext tfgpu_magic", "%tf_gpu top"))
-    visit(page, scene, made.path)
+    opened(page, scene, "axe.ipynb", more=("%load_ext tfgpu_magic", "%tf_gpu top"))
     panel = open_panel(page)
-    page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
+    run_all(page)
     table = table_of(page)
     soon(lambda: panel.row("neighbour", "1") and table.row("neighbour", "1"), 30)
     found: dict[tuple[str, str], list[str]] = {}

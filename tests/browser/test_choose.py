@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from tests import waiting
-from tests.browser.panel import open_panel, use_theme, visit
-from tests.browser.scene import Scene, lab_only, shot
-from tests.jupyter import execute
+from tests.browser.panel import open_panel, opened, use_theme, visit
+from tests.browser.scene import ASKED, TAKE, Scene, nightly_in_notebook_7, shot
 from tests.sizes import CONTEXT, GIB
 from tests.slack import SLACK
 from tfgpu_magic.monitor.table.message import VERSION
@@ -22,11 +22,9 @@ PATIENCE = 20_000 * SLACK
 """Milliseconds in which a dialog comes or goes."""
 
 STREAM = f"globalThis[Symbol.for('tfgpu-magic/stream-{VERSION}')]"
-ASKED = "from tfgpu_magic.engine import engine; print(engine.current().asked)"
 PID = "import os; print(os.getpid())"
 HEARD = "jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestExecute({ code: '' }).done.then(() => 0)"
 """Has the page ask its kernel something: with the end of that it has heard of all that others have asked before."""
-TAKE = "import tensorflow as tf; kept = tf.zeros(256 * 2**20 // 4)"
 
 
 def chooser(page: Page) -> Locator:
@@ -68,41 +66,31 @@ def accept(dialog: Locator) -> Locator:
     return dialog.locator(".jp-Dialog-footer button").last
 
 
-def said(page: Page) -> str:
-    return str(page.locator(".Toastify__toast").last.inner_text())
-
-
+@nightly_in_notebook_7
 def test_a_limit_chosen_by_mouse_is_in_force_by_the_drivers_account(scene: Scene, page: Page) -> None:
     made = scene.notebook("mouse.ipynb")
     made.run("%unload_ext tfgpu_magic")
     visit(page, scene, made.path)
     dialog = from_panel(page)
-    shot(page, f"{scene.application}-choose")
     gpu(dialog, "1").check()
-    dialog.get_by_label("Give back what is not in use").check()
-    expect(dialog.locator(".tfgpu-choose-answer")).to_contain_text("GPU 1: growth, gives back")
     dialog.get_by_label("No more than a limit").check()
     dialog.get_by_label("Unit of the limit").select_option("GiB")
     dialog.get_by_label("Limit, as a number").fill("4")
     expect(dialog.locator(".tfgpu-choose-answer")).to_contain_text("GPU 1: limit 4 GiB")
-    shot(page, f"{scene.application}-choose-limit")
-    asked, both = words(dialog), dialog.locator(".tfgpu-choose-both").inner_text()
+    asked = words(dialog)
     accept(dialog).click()
     expect(dialog).to_have_count(0)
-    expect(page.locator(".Toastify__toast")).to_contain_text("visible 1; limit 4GiB")
-    toast = said(page)
+    expect(page.locator(".Toastify__toast")).to_contain_text("tfgpu_magic was loaded for it.")  # nothing of it is cut
     made.run(TAKE)
 
     assert asked == "%gpu visible 1; limit 4GiB"
-    assert both == "4.0 GiB · 25% of GPU 1"
-    assert toast.endswith("tfgpu_magic was loaded for it.")  # nothing of it is cut
     assert scene.held(made, 0) == 0
     assert 4 * GIB <= scene.held(made, 1) <= 4 * GIB + 2 * CONTEXT
 
 
+@nightly_in_notebook_7
 def test_a_limit_chosen_by_keyboard_is_in_force_and_the_slider_says_bytes_and_percent(scene: Scene, page: Page) -> None:
-    made = scene.notebook("keyboard.ipynb")
-    visit(page, scene, made.path)
+    made = opened(page, scene, "keyboard.ipynb")
     press = page.keyboard.press
 
     dialog = from_toolbar(page)
@@ -125,7 +113,6 @@ def test_a_limit_chosen_by_keyboard_is_in_force_and_the_slider_says_bytes_and_pe
     press("Tab")
     press("Space")  # growing
     asked = words(dialog)
-    shot(page, f"{scene.application}-choose-keyboard")
     for _ in range(4):
         press("Tab")
     expect(accept(dialog)).to_be_focused()
@@ -137,10 +124,8 @@ def test_a_limit_chosen_by_keyboard_is_in_force_and_the_slider_says_bytes_and_pe
     assert re.fullmatch(r"visible \d; limit 25% --grow|pick --need 25%; limit 25% --grow\n", made.run(ASKED))
 
 
-@lab_only
 def test_too_late_says_the_cell_and_what_is_lost_and_restarts_into_the_policy(scene: Scene, page: Page) -> None:
-    made = scene.notebook("late.ipynb", "%tf_gpu visible 0; limit 1GiB", TAKE)
-    visit(page, scene, made.path)
+    made = opened(page, scene, "late.ipynb", "%tf_gpu visible 0; limit 1GiB", TAKE)
     dialog = from_panel(page)
     late = dialog.locator(".tfgpu-choose-late")
     expect(late).to_contain_text("since In [")
@@ -154,47 +139,19 @@ def test_too_late_says_the_cell_and_what_is_lost_and_restarts_into_the_policy(sc
     expect(accept(dialog)).to_be_enabled(timeout=PATIENCE)  # while it works, it is not
     alive = scene.held(made), made.run(PID) == pid
     page.evaluate(HEARD)
-    shot(page, f"{scene.application}-choose-late")
     accept(dialog).click()
     expect(dialog).to_have_count(0, timeout=3 * PATIENCE)
-    client = scene.server.connect(made.kernel)
-    policy = execute(client, ASKED)
-    client.stop_channels()
+    policy = scene.policy(made)
 
     assert label == "Restart and Apply"
     assert alive[0] >= GIB
     assert alive[1]
     assert scene.held(made) == 0
-    assert policy == "visible 0; limit 2GiB\n"
+    assert policy == "visible 0; limit 2GiB"
 
 
-@lab_only
-def test_what_does_not_fit_is_said_before_with_what_does(scene: Scene, page: Page) -> None:
-    made = scene.notebook("full.ipynb")
-    visit(page, scene, made.path)
-    neighbour = scene.machine.add_neighbour("14GiB@0")
-    try:
-        dialog = from_panel(page)
-        gpu(dialog, "0").check()
-        dialog.get_by_label("No more than a limit").check()
-        expect(dialog.locator(".tfgpu-choose-refused")).to_contain_text("GPU 0")
-        expect(accept(dialog)).to_be_disabled()
-        shot(page, f"{scene.application}-choose-refused")
-        dialog.locator(".tfgpu-choose-ways button").first.press("Enter")
-        expect(dialog.locator(".tfgpu-choose-answer")).to_contain_text("It fits")
-        asked = words(dialog)
-        accept(dialog).click()
-        expect(dialog).to_have_count(0)
-    finally:
-        neighbour.stop()
-
-    assert asked == "%gpu pick --need 40%; limit 40%"
-
-
-@lab_only
 def test_a_busy_kernel_is_said_to_be_and_asked_when_its_cell_has_ended(scene: Scene, page: Page) -> None:
-    made = scene.notebook("busy.ipynb")
-    visit(page, scene, made.path)
+    made = opened(page, scene, "busy.ipynb")
     begun, go = scene.server.home / "begun", scene.server.home / "go"
     made.client.execute(
         "import time; from pathlib import Path; Path('begun').touch()\nwhile not Path('go').exists(): time.sleep(0.1)"
@@ -206,7 +163,6 @@ def test_a_busy_kernel_is_said_to_be_and_asked_when_its_cell_has_ended(scene: Sc
     expect(dialog.locator(".tfgpu-choose-notice")).to_contain_text("The kernel is busy", timeout=PATIENCE)
     disabled = accept(dialog).is_disabled()
     expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
-    shot(page, f"{scene.application}-choose-busy")
     go.touch()
     expect(dialog.locator(".tfgpu-choose-words")).to_be_visible(timeout=PATIENCE)
     go.unlink()
@@ -216,10 +172,8 @@ def test_a_busy_kernel_is_said_to_be_and_asked_when_its_cell_has_ended(scene: Sc
     assert disabled
 
 
-@lab_only
 def test_a_number_that_cannot_be_is_said_to_be_and_is_never_taken_for_the_one_before(scene: Scene, page: Page) -> None:
-    made = scene.notebook("number.ipynb")
-    visit(page, scene, made.path)
+    made = opened(page, scene, "number.ipynb")
     from_panel(page)
     dialog = page.get_by_role("dialog", name="GPU memory of number.ipynb")
     dialog.get_by_label("No more than a limit").check()
@@ -235,7 +189,6 @@ def test_a_number_that_cannot_be_is_said_to_be_and_is_never_taken_for_the_one_be
         expect(dialog.locator(".tfgpu-choose-words")).to_be_hidden()
         expect(dialog.locator(".tfgpu-choose-answer")).to_be_hidden()
         expect(number).to_have_value(wrong)
-    shot(page, f"{scene.application}-choose-number")
     number.fill("30")
     expect(said).to_be_hidden()
     expect(dialog.locator(".tfgpu-choose-answer")).to_contain_text("4.8 GiB", timeout=PATIENCE)  # and what else it says
@@ -247,10 +200,8 @@ def test_a_number_that_cannot_be_is_said_to_be_and_is_never_taken_for_the_one_be
     assert made.run(ASKED) == "limit 30%\n"
 
 
-@lab_only
 def test_a_driver_that_hangs_is_said_keeps_no_kernel_and_can_be_asked_again(scene: Scene, page: Page) -> None:
-    made = scene.notebook("hangs.ipynb")
-    visit(page, scene, made.path)
+    made = opened(page, scene, "hangs.ipynb")
     open_panel(page)
     scene.machine.hang("nvmlDeviceGetMemoryInfo", 600)
     try:
@@ -261,7 +212,6 @@ def test_a_driver_that_hangs_is_said_keeps_no_kernel_and_can_be_asked_again(scen
         answer = made.run("print(1 + 1)")
         expect(notice).to_contain_text("hangs", timeout=3 * PATIENCE)
         disabled = accept(dialog).is_disabled()
-        shot(page, f"{scene.application}-choose-hangs")
     finally:
         scene.machine.clear_faults()
     again.press("Enter")
@@ -272,7 +222,6 @@ def test_a_driver_that_hangs_is_said_keeps_no_kernel_and_can_be_asked_again(scen
     assert disabled
 
 
-@lab_only
 def test_a_warning_of_the_load_is_said_whole(scene: Scene, page: Page) -> None:
     made = scene.notebook("warned.ipynb")
     made.run("%unload_ext tfgpu_magic")
@@ -283,33 +232,14 @@ def test_a_warning_of_the_load_is_said_whole(scene: Scene, page: Page) -> None:
     told = page.get_by_role("dialog", name="The GPU memory of warned.ipynb is set")
     expect(told).to_contain_text("growth")
     expect(told).to_contain_text("limit much, from $TFGPU_POLICY, is NOT in force: it is not a policy.")
-    shot(page, f"{scene.application}-choose-warned")
     told.get_by_role("button", name="Close").last.click()
     expect(told).to_have_count(0)
 
     assert made.run(ASKED) == "growth\n"
 
 
-@lab_only
-def test_the_words_become_the_first_cell_and_another_choice_takes_its_place(scene: Scene, page: Page) -> None:
-    made = scene.notebook("first.ipynb", more=("1 + 1",))
-    visit(page, scene, made.path)
-    dialog = from_panel(page)
-    for label in ("No more than a limit", "As it is needed (growth)"):
-        dialog.get_by_label(label).check()
-        dialog.get_by_role("button", name="Insert as First Cell").click()
-        expect(dialog.locator(".tfgpu-choose-done")).to_have_text("It is the first cell")
-    page.keyboard.press("Escape")
-    sources = page.evaluate(
-        "[...jupyterapp.shell.currentWidget.content.widgets].map(cell => cell.model.sharedModel.getSource())"
-    )
-
-    assert sources == ["%load_ext tfgpu_magic\n%gpu growth", "1 + 1"]
-
-
-@lab_only
 def test_where_there_is_no_gpu_no_toolbar_has_the_button(scene: Scene, page: Page) -> None:
-    visit(page, scene, scene.notebook("none.ipynb").path)
+    opened(page, scene, "none.ipynb")
     expect(toolbar(page)).to_be_visible(timeout=PATIENCE)
     page.wait_for_function(f"{STREAM}.state")  # a first message after it would take the place of this one
     absent = f"{STREAM}.state = {{ error: 'No GPU.', absent: true, gpus: {{}}, rows: {{}} }}"
@@ -321,10 +251,9 @@ def test_where_there_is_no_gpu_no_toolbar_has_the_button(scene: Scene, page: Pag
     expect(toolbar(page)).to_be_visible(timeout=PATIENCE)
 
 
-@lab_only
+@pytest.mark.nightly
 def test_it_is_whole_in_every_theme_and_width(scene: Scene, page: Page) -> None:
-    made = scene.notebook("looks.ipynb")
-    visit(page, scene, made.path)
+    opened(page, scene, "looks.ipynb")
     widths = {}
     for scheme in ("light", "dark", "forced", "narrow"):
         use_theme(page, "JupyterLab Dark" if scheme == "dark" else "JupyterLab Light")

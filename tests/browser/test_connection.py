@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.panel import open_panel, visit
-from tests.browser.scene import Scene, playing, shot, soon
+from tests.browser.scene import Scene, playing, soon
 from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
@@ -53,7 +53,6 @@ def test_the_panel_goes_on_when_the_server_is_started_again(scene: Scene, page: 
     soon(lambda: panel.row("neighbour"))
     scene.server.stop()
     soon(lambda: panel.link().startswith("reconnecting"), 20)
-    shot(page, "lost")
     kept = panel.rows()
     scene.server.start()
     scene.machine.add_neighbour("3GiB@0")

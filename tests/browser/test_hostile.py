@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.browser.panel import open_panel, visit
-from tests.browser.scene import HOLD, playing, shot, soon
+from tests.browser.scene import HOLD, playing, soon
 from tests.jupyter import execute
 from tfgpu_magic.simgpu import Machine
 
@@ -40,7 +40,6 @@ def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> No
         panel = open_panel(page)
         soon(lambda: len(panel.rows()) == len(PATHS) + 1, 30)
         owners = {row.owner for row in panel.rows()}
-        shot(page, "hostile")
         elements = panel.root.locator("img, script, svg[onload], iframe").count()
         widths = panel.root.evaluate("view => [view.scrollWidth, view.clientWidth]")
         harmed = page.evaluate("window.harmed")

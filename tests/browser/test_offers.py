@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.panel import visit
-from tests.browser.scene import Scene, lab_only, shot, soon
-from tests.jupyter import execute
+from tests.browser.panel import opened, run_all, visit
+from tests.browser.scene import TAKE, Scene, nightly_in_notebook_7, soon
 from tests.sizes import GIB
 from tests.slack import SLACK
 
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 REFUSED = "%tf_gpu visible 0; limit 12GiB"
-ASKED = "from tfgpu_magic.engine import engine; print(engine.current().asked)"
-TAKE = "import tensorflow as tf; kept = tf.zeros(256 * 2**20 // 4)"
+OFFERED = "%tf_gpu pick --need 12GiB; limit 12GiB"
 
 
 @pytest.fixture
@@ -33,8 +31,9 @@ def full(scene: Scene) -> Iterator[None]:
         scene.server.delete(f"api/kernels/{kernel['id']}")
 
 
-def run_all(page: Page) -> None:
-    page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
+def run_second(page: Page) -> None:
+    page.evaluate("jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
+    page.evaluate("void jupyterapp.commands.execute('notebook:run-cell')")
 
 
 def sources(page: Page) -> list[str]:
@@ -48,45 +47,53 @@ def offered(page: Page) -> Locator:
     return page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-offer")
 
 
-def saved(page: Page, scene: Scene, path: str) -> list[dict[str, Any]]:
-    """Return the outputs of a notebook's first cell, as they are in its file."""
-    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
-    outputs: list[dict[str, Any]] = scene.server.call(f"contents/{path}")["content"]["cells"][0]["outputs"]
-    return outputs
-
-
-@pytest.mark.parametrize("by", ["mouse", "keyboard"])
+@nightly_in_notebook_7
 @pytest.mark.usefixtures("full")
-def test_an_offered_line_takes_the_refused_ones_place_and_runs(scene: Scene, page: Page, by: str) -> None:
-    made = scene.notebook(f"offer-{by}.ipynb", more=(f"# mine\n{REFUSED}",))
-    visit(page, scene, made.path)
+def test_an_offered_line_takes_the_refused_ones_place_and_runs(scene: Scene, page: Page) -> None:
+    opened(page, scene, "offer.ipynb", more=(f"# mine\n{REFUSED}",))
     run_all(page)
     buttons = offered(page)
     expect(buttons.first).to_be_visible(timeout=30_000 * SLACK)
-    lines = buttons.all_inner_texts()
-    shot(page, f"{scene.application}-offer-{by}")
-    if by == "mouse":
-        buttons.first.click()
-    else:
-        buttons.first.focus()
-        page.keyboard.press("Enter")
-    soon(lambda: sources(page) == [f"# mine\n{lines[0]}"])
+    assert buttons.all_inner_texts()[0] == OFFERED
+    assert buttons.count() > 1
+    buttons.first.focus()
+    page.keyboard.press("Enter")
+    soon(lambda: sources(page) == [f"# mine\n{OFFERED}"])
     expect(page.locator(".jp-NotebookPanel:visible .jp-OutputArea")).to_contain_text("waits for TensorFlow's import")
     expect(buttons).to_have_count(0)
 
-    assert lines[0] == "%tf_gpu pick --need 12GiB; limit 12GiB"
-    assert len(lines) > 1
+
+@pytest.mark.parametrize(
+    ("cell", "then"),
+    [
+        (
+            "size = '12GiB'\n%tf_gpu visible 0; limit {size}",
+            ["size = '12GiB'\n%tf_gpu visible 0; limit {size}", OFFERED],
+        ),
+        (
+            "%%tf_gpu isolate -o x visible 0; limit 12GiB\nx = 1",
+            ["%%tf_gpu isolate -o x pick --need 12GiB; limit 12GiB\nx = 1"],
+        ),
+    ],
+    ids=["below a cell that does not have it", "above an isolated cell, with its flags"],
+)
+@pytest.mark.usefixtures("full")
+def test_an_offered_line_comes_where_it_belongs(scene: Scene, page: Page, cell: str, then: list[str]) -> None:
+    opened(page, scene, "where.ipynb", more=(cell,))
+    run_all(page)
+    offered(page).first.click(timeout=60_000 * SLACK)
+
+    soon(lambda: sources(page) == then)
 
 
-@lab_only
 @pytest.mark.usefixtures("full")
 def test_the_text_is_saved_with_its_lines_and_is_only_text_where_it_is_not_trusted(scene: Scene, page: Page) -> None:
-    made = scene.notebook("plain.ipynb", more=(REFUSED,))
-    visit(page, scene, made.path)
+    made = opened(page, scene, "plain.ipynb", more=(REFUSED,))
     run_all(page)
     expect(offered(page).first).to_be_visible(timeout=30_000 * SLACK)
     reading = page.locator(".jp-NotebookPanel:visible .jp-OutputArea-output pre").inner_text()
-    (output,) = saved(page, scene, made.path)
+    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+    (output,) = scene.server.call(f"contents/{made.path}")["content"]["cells"][0]["outputs"]
     foreign = json.loads((scene.server.home / "plain.ipynb").read_text())
     foreign["metadata"]["author"] = "somebody else"  # so that it is no longer what the user has signed
     (scene.server.home / "foreign.ipynb").write_text(json.dumps(foreign))
@@ -99,7 +106,6 @@ def test_the_text_is_saved_with_its_lines_and_is_only_text_where_it_is_not_trust
     assert offered(page).count() == 0
 
 
-@lab_only
 @pytest.mark.usefixtures("full")
 def test_a_line_that_is_pressed_before_its_cell_has_ended_is_run_once_it_has(scene: Scene, page: Page) -> None:
     made = scene.notebook("early.ipynb", more=(REFUSED,))
@@ -109,45 +115,16 @@ def test_a_line_that_is_pressed_before_its_cell_has_ended_is_run_once_it_has(sce
     offered(page).first.dblclick(timeout=30_000 * SLACK)
 
     expect(page.locator(".jp-NotebookPanel:visible .jp-OutputArea")).to_contain_text("waits for TensorFlow's import")
-    assert sources(page) == ["%tf_gpu pick --need 12GiB; limit 12GiB"]
+    assert sources(page) == [OFFERED]
 
 
-@lab_only
-@pytest.mark.usefixtures("full")
-def test_a_line_that_is_not_in_its_cell_comes_below_it(scene: Scene, page: Page) -> None:
-    made = scene.notebook("below.ipynb", more=("size = '12GiB'\n%tf_gpu visible 0; limit {size}",))
-    visit(page, scene, made.path)
-    run_all(page)
-    offered(page).first.click(timeout=30_000 * SLACK)
-    soon(lambda: len(sources(page)) == 2)
-    before, below = sources(page)
-
-    assert before.endswith("{size}")
-    assert below == "%tf_gpu pick --need 12GiB; limit 12GiB"
-
-
-@lab_only
-@pytest.mark.usefixtures("full")
-def test_above_an_isolated_cell_it_takes_the_first_lines_place_with_its_flags(scene: Scene, page: Page) -> None:
-    made = scene.notebook("above.ipynb", more=("%%tf_gpu isolate -o x visible 0; limit 12GiB\nx = 1",))
-    visit(page, scene, made.path)
-    run_all(page)
-    offered(page).first.click(timeout=60_000 * SLACK)
-
-    soon(lambda: sources(page) == ["%%tf_gpu isolate -o x pick --need 12GiB; limit 12GiB\nx = 1"])
-
-
-@lab_only
 def test_the_lines_of_why_are_buttons_too_and_isolate_comes_above_the_cell_that_ran_out(
     scene: Scene, page: Page
 ) -> None:
-    made = scene.notebook("why.ipynb", f"%tf_gpu limit 1GiB\n{TAKE}", more=("big = tf.zeros(2**29)",))
-    visit(page, scene, made.path)
-    page.evaluate("jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
-    page.evaluate("void jupyterapp.commands.execute('notebook:run-cell')")
+    opened(page, scene, "why.ipynb", f"%tf_gpu limit 1GiB\n{TAKE}", more=("big = tf.zeros(2**29)",))
+    run_second(page)
     expect(offered(page).first).to_be_visible(timeout=60_000 * SLACK)
     lines = offered(page).all_inner_texts()
-    shot(page, f"{scene.application}-offer-why")
     offered(page).first.click()
 
     assert lines[0].startswith("%%tf_gpu isolate ")
@@ -155,12 +132,9 @@ def test_the_lines_of_why_are_buttons_too_and_isolate_comes_above_the_cell_that_
     soon(lambda: sources(page)[1] == f"{lines[0]}\nbig = tf.zeros(2**29)")
 
 
-@lab_only
 def test_the_line_that_restarts_asks_first(scene: Scene, page: Page) -> None:
-    made = scene.notebook("anew.ipynb", TAKE, more=("%tf_gpu limit 2GiB",))
-    visit(page, scene, made.path)
-    page.evaluate("jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
-    page.evaluate("void jupyterapp.commands.execute('notebook:run-cell')")
+    made = opened(page, scene, "anew.ipynb", TAKE, more=("%tf_gpu limit 2GiB",))
+    run_second(page)
     offered(page).click(timeout=30_000 * SLACK)
     dialog = page.locator(".jp-Dialog")
     expect(dialog).to_contain_text("Its variables are lost.")
@@ -170,10 +144,8 @@ def test_the_line_that_restarts_asks_first(scene: Scene, page: Page) -> None:
     offered(page).click()
     dialog.locator(".jp-mod-warn").click()
     soon(lambda: scene.held(made) == 0, 60)
-    client = scene.server.connect(made.kernel)
-    policy = soon(lambda: execute(client, ASKED), 60)
-    client.stop_channels()
+    policy = soon(lambda: scene.policy(made), 60)
 
     assert held > GIB
     assert same == "%tf_gpu limit 2GiB"
-    assert policy.endswith("limit 2GiB\n")
+    assert policy == "limit 2GiB"

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.panel import ID, View, choose, open_panel, panel_of, restored, saved, use_theme, visit
-from tests.browser.scene import HOLD, Scene, lab_only, shot, soon
+from tests.browser.scene import HOLD, Scene, in_notebook_7, nightly_in_notebook_7, shot, soon
 from tests.jupyter import Notebook
 from tests.sizes import MIB
 from tests.slack import SLACK
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 SECRETS = ("/opt/secret-tool", "--password=hunter2", "theirs.ipynb")
 KEEP = "import tensorflow as tf; kept = [tf.zeros(256 * 2**20 // 4)]"
 QUIET = re.compile(r"idle|unused \d+ min")
-MORE = "kept.append(tf.zeros(256 * 2**20 // 4))"
-UNTIL = "while not os.path.exists({path!r}): time.sleep(0.1)"
 
 _COLOURS = """bar => {
   const probe = document.createElement('div');
@@ -71,6 +69,7 @@ def panel(window: Page) -> View:
 
 
 @pytest.mark.smoke
+@in_notebook_7
 def test_each_notebook_has_the_drivers_figure_to_the_mib_and_tensorflows_own(
     scene: Scene, panel: View, train: Notebook, eval_: Notebook
 ) -> None:
@@ -81,7 +80,6 @@ def test_each_notebook_has_the_drivers_figure_to_the_mib_and_tensorflows_own(
     in_use = int(eval_.run("print(tf.config.experimental.get_memory_info('GPU:0')['current'])")) // MIB
     soon(lambda: (row := panel.row("eval.ipynb")) and f"in use {in_use} " in row.detail)
     rows = {row.owner: row for row in panel.rows()}
-    shot(panel.page, f"{scene.application}-panel")
 
     assert rows["train.ipynb"].detail.startswith("in use 256 peak 256 limit 4 GiB")
     assert "growth" in rows["eval.ipynb"].detail
@@ -89,7 +87,6 @@ def test_each_notebook_has_the_drivers_figure_to_the_mib_and_tensorflows_own(
     assert rows["nobody"].detail == ""
 
 
-@lab_only
 def test_another_user_is_a_name_and_a_size_everywhere(scene: Scene, panel: View) -> None:
     soon(lambda: panel.row("nobody"))
     served = scene.server.open("tfgpu-magic/snapshot").read().decode()
@@ -104,18 +101,8 @@ def test_another_user_is_a_name_and_a_size_everywhere(scene: Scene, panel: View)
         assert secret not in served
 
 
-@lab_only
-def test_a_growing_notebooks_row_grows_while_its_cell_runs(scene: Scene, panel: View, eval_: Notebook) -> None:
-    before = panel.held("eval.ipynb") or 0
-    seen = scene.server.home / "seen"
-    eval_.client.execute(f"import os, time\nfor _ in range(4): {MORE}; time.sleep(1)\n{UNTIL.format(path=str(seen))}")
-    soon(lambda: (row := panel.row("eval.ipynb")) and row.state == "busy")
-    soon(lambda: (panel.held("eval.ipynb") or 0) >= before + 512)
-    seen.touch()
-    soon(lambda: panel.held("eval.ipynb") == scene.held(eval_) // MIB)
-
-
 @pytest.mark.parametrize("what", ["shutDown", "restart"])
+@nightly_in_notebook_7
 def test_what_a_kernel_gives_back_is_named_first_and_seen_afterwards(scene: Scene, panel: View, what: str) -> None:
     old = scene.notebook("old.ipynb", "import os; os.environ['CUDA_VISIBLE_DEVICES'] = '1'", HOLD)
     soon(lambda: panel.held("old.ipynb", "1") == scene.held(old, 1) // MIB)
@@ -123,7 +110,6 @@ def test_what_a_kernel_gives_back_is_named_first_and_seen_afterwards(scene: Scen
     panel.press(what, "old.ipynb", "1")
     dialog = panel.page.locator(".jp-Dialog")
     said = str(dialog.inner_text())
-    shot(panel.page, f"{scene.application}-{what}")
     dialog.locator(".jp-mod-warn").click()
     soon(lambda: panel.row("old.ipynb", "1") is None)
     soon(lambda: panel.used("1") == "0 / 16384 MiB")
@@ -137,16 +123,7 @@ def test_what_a_kernel_gives_back_is_named_first_and_seen_afterwards(scene: Scen
     soon(lambda: (old.kernel in [kernel["id"] for kernel in scene.server.call("kernels")]) == (what == "restart"))
 
 
-@lab_only
-def test_a_refused_dialog_leaves_the_kernel_alone(scene: Scene, panel: View, train: Notebook) -> None:
-    panel.press("shutDown", "train.ipynb")
-    panel.page.locator(".jp-Dialog .jp-mod-reject").click()
-    panel.draw(2)
-
-    assert train.kernel in [kernel["id"] for kernel in scene.server.call("kernels")]
-    assert panel.row("train.ipynb")
-
-
+@in_notebook_7
 def test_a_click_opens_the_notebook(scene: Scene, panel: View) -> None:
     if scene.application == "jupyterlab":
         panel.press("open", "eval.ipynb")
@@ -170,6 +147,7 @@ def shown_by_layout(scene: Scene) -> str | None:
     return shown[0] if shown else None
 
 
+@nightly_in_notebook_7
 def test_rows_are_sorted_as_is_chosen_and_that_is_kept_with_the_panel(scene: Scene, panel: View) -> None:
     def owners() -> list[str]:
         return [row.owner for row in panel.rows()]
@@ -190,7 +168,7 @@ def test_rows_are_sorted_as_is_chosen_and_that_is_kept_with_the_panel(scene: Sce
     soon(lambda: owners()[0] == "train.ipynb")
 
 
-@lab_only
+@pytest.mark.nightly
 def test_another_theme_is_taken_at_once(scene: Scene, panel: View) -> None:
     page = panel.page
 
@@ -203,12 +181,10 @@ def test_another_theme_is_taken_at_once(scene: Scene, panel: View) -> None:
     light = colour(), text()
     use_theme(page, "JupyterLab Dark")
     soon(lambda: colour() not in (light[0], "") and text() not in (light[1], ""))
-    shot(page, f"{scene.application}-dark")
     use_theme(page, "JupyterLab Light")
     soon(lambda: (colour(), text()) == light)
 
 
-@lab_only  # Notebook 7 has no status bar
 def test_the_status_bar_has_the_fullest_gpu_also_in_forced_colours_and_opens_the_panel(
     scene: Scene, page: Page, train: Notebook
 ) -> None:
@@ -227,7 +203,6 @@ def test_the_status_bar_has_the_fullest_gpu_also_in_forced_colours_and_opens_the
     assert "/ 16384 MiB" in item.inner_text()
 
 
-@lab_only
 def test_a_gpu_that_fills_up_is_told_once(scene: Scene, panel: View) -> None:
     page = panel.page
     choose(scene, unit="MiB", threshold=60)
@@ -240,7 +215,6 @@ def test_a_gpu_that_fills_up_is_told_once(scene: Scene, panel: View) -> None:
     toast = page.locator(".Toastify__toast", has_text=re.compile(r"GPU 0 is \d+% full"))
     expect(toast).to_be_visible(timeout=100_000 * SLACK)  # once a notebook there has been idle for a minute
     toast.hover()  # which keeps it
-    shot(page, f"{scene.application}-full")
     panel.draw(3)  # the page goes by each message, and so would tell it again
     count = toast.count()
     neighbour.stop()
@@ -249,7 +223,6 @@ def test_a_gpu_that_fills_up_is_told_once(scene: Scene, panel: View) -> None:
     assert count == 1
 
 
-@lab_only
 def test_a_driver_that_hangs_is_said_with_since_when_and_the_page_goes_on(scene: Scene, panel: View) -> None:
     owners = {"train.ipynb", "eval.ipynb", "nobody"}
     # What another test has ended stays for a look, as "neighbour, ended".
@@ -258,7 +231,6 @@ def test_a_driver_that_hangs_is_said_with_since_when_and_the_page_goes_on(scene:
     begin = time.monotonic()
     soon(lambda: panel.link().startswith("stale since"), 6)
     seconds = time.monotonic() - begin
-    shot(panel.page, f"{scene.application}-stale")
     rows = panel.rows()
     scene.server.call("status")
     scene.machine.clear_faults()

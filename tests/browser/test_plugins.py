@@ -44,7 +44,10 @@ def page_without(browser: Browser, scene: Scene, plugin: str) -> tuple[Page, lis
     return page, errors
 
 
-@pytest.mark.parametrize("plugin", sorted(PLUGINS - {"plugin"}))
+@pytest.mark.parametrize(
+    "plugin",
+    ["panel", *(pytest.param(name, marks=pytest.mark.nightly) for name in sorted(PLUGINS - {"plugin", "panel"}))],
+)
 def test_a_plugin_that_is_disabled_takes_its_own_part_away_and_no_other(
     browser: Browser, scene: Scene, plugin: str
 ) -> None:

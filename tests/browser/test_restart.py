@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import psutil
+import pytest
 
-from tests.browser.panel import View, open_panel, visit
-from tests.browser.scene import HOLD, Scene, lab_only, shot, soon
-from tests.jupyter import execute
+from tests.browser.panel import open_panel, opened, run_all, visit
+from tests.browser.scene import HOLD, TAKE, Scene, nightly_in_notebook_7, soon
 from tests.slack import SLACK
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-KEEP = "import tensorflow as tf; kept = tf.zeros(256 * 2**20 // 4)"
 
 
 def status(page: Page) -> str:
@@ -37,54 +35,40 @@ def prompts(page: Page) -> list[str]:
     return [text.strip() for text in page.locator(".jp-CodeCell .jp-InputPrompt").all_inner_texts()]
 
 
-def restart(panel: View, owner: str) -> None:
-    soon(lambda: panel.row(owner))
-    panel.press("restart", owner)
-    panel.page.locator(".jp-Dialog .jp-mod-warn").click()
-
-
+@nightly_in_notebook_7
 def test_a_cell_that_restarts_its_kernel_ends_in_its_page_and_those_after_it_were_not_run(
     scene: Scene, page: Page
 ) -> None:
     last = "import os; open('ran', 'w').close()"
-    made = scene.notebook("again.ipynb", more=(KEEP, "%tf_gpu limit 2GiB --restart", last, "1 + 1"))
-    visit(page, scene, made.path)
-    page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
+    made = opened(page, scene, "again.ipynb", more=(TAKE, "%tf_gpu limit 2GiB --restart", last, "1 + 1"))
+    run_all(page)
     page.get_by_text("Restarting this kernel").wait_for(timeout=60_000 * SLACK)
     soon(lambda: not psutil.pid_exists(made.pid))
     soon(lambda: "[*]:" not in prompts(page), 20)
     soon(lambda: status(page) == "idle", 20)
-    shot(page, f"{scene.application}-restarted")
     seen = prompts(page)
-    policy = execute(
-        scene.server.connect(made.kernel), "from tfgpu_magic.engine import engine; print(engine.current().asked)"
-    )
+    policy = scene.policy(made)
 
     assert [bool(prompt.strip("[]: ")) for prompt in seen] == [True, True, False, False]
     assert not (scene.server.home / "ran").exists()
-    assert policy.endswith("limit 2GiB\n")
+    assert policy == "limit 2GiB"
 
 
-@lab_only
-def test_a_notebook_that_is_open_where_its_kernel_is_restarted_has_an_idle_one(scene: Scene, page: Page) -> None:
-    made = scene.notebook("here.ipynb", HOLD)
-    visit(page, scene, made.path)
-    panel = open_panel(page)
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "in another page"])
+def test_a_notebook_whose_kernel_is_restarted_has_an_idle_one(
+    scene: Scene, page: Page, browser: Browser, elsewhere: bool
+) -> None:
+    made = opened(page, scene, "restarted.ipynb", HOLD)
+    place = browser.new_page(viewport={"width": 1300, "height": 900}) if elsewhere else page
+    visit(place, scene)
     page.evaluate(WATCH)
-    restart(panel, "here.ipynb")
-    soon(lambda: scene.held(made) == 0)
-    soon(lambda: page.evaluate("window.seen") and is_at_rest(page))
-
-
-@lab_only
-def test_so_has_one_that_is_open_in_another_page(scene: Scene, page: Page, browser: Browser) -> None:
-    made = scene.notebook("there.ipynb", HOLD)
-    visit(page, scene, made.path)
-    other = browser.new_page(viewport={"width": 1300, "height": 900})
-    visit(other, scene)
-    page.evaluate(WATCH)
-    restart(open_panel(other), "there.ipynb")
+    panel = open_panel(place)
+    soon(lambda: panel.row("restarted.ipynb"))
+    panel.press("restart", "restarted.ipynb")
+    place.locator(".jp-Dialog .jp-mod-warn").click()
     soon(lambda: scene.held(made) == 0)
     soon(lambda: scene.server.call(f"kernels/{made.kernel}")["execution_state"] == "idle")
-    soon(lambda: is_at_rest(page))
-    other.close()
+    soon(lambda: (elsewhere or page.evaluate("window.seen")) and is_at_rest(page))
+    scene.server.delete(f"api/sessions/{made.session}")
+    if elsewhere:
+        place.close()

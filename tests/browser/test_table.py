@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.panel import View, open_panel, restored, table_of, visit
-from tests.browser.scene import Scene, lab_only, shot, soon
+from tests.browser.panel import View, open_panel, opened, restored, run_all, table_of, visit
+from tests.browser.scene import Scene, nightly_in_notebook_7, soon
 from tests.isolate.notebook import waits_for
-from tests.jupyter import Notebook
-from tests.sizes import MIB
+from tests.sizes import GIB
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -29,27 +28,18 @@ def saved(site: Scene) -> None:
     site.server.open(f"lab/api/settings/{MANAGER}", {"raw": json.dumps({"saveState": True})}, method="PUT").close()
 
 
-def command(page: Page, name: str) -> None:
-    """Run a command of the page, and do not wait for its end: that of running all cells is theirs."""
-    page.evaluate("name => void jupyterapp.commands.execute(name)", name)
-
-
-def mib(notebook: Notebook, scene: Scene) -> str:
-    return f"{scene.held(notebook) / MIB / 1024:.1f} GiB"
-
-
+@nightly_in_notebook_7
 def test_the_table_follows_a_busy_notebook_and_is_saved_with_it(scene: Scene, page: Page) -> None:
     cells = ("%tf_gpu visible 0; growth", "import tensorflow as tf; tf.zeros(1)", "%tf_gpu top", GROW)
     path = "busy.ipynb"
     notebook = scene.notebook(path, *cells[:2], more=cells[2:])
     scene.machine.add_foreign("3GiB@1")
     visit(page, scene, path)
-    command(page, "notebook:run-all-cells")
+    run_all(page)
     table = table_of(page)
     soon(lambda: (row := table.row("this notebook")) and "1.0 GiB" <= row.held <= "9.9" and "growth" in row.detail, 30)
-    soon(lambda: (row := table.row("this notebook")) and row.held == mib(notebook, scene), 30)
+    soon(lambda: (row := table.row("this notebook")) and row.held == f"{scene.held(notebook) / GIB:.1f} GiB", 30)
     soon(lambda: table.link().startswith("live"))
-    shot(page, f"{scene.application}-table")
     soon(lambda: "nobody" in [row.owner for row in table.rows()])
     before = table.rows()
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
@@ -58,20 +48,17 @@ def test_the_table_follows_a_busy_notebook_and_is_saved_with_it(scene: Scene, pa
     restored(page)
     again = table_of(page)
     soon(lambda: again.link().startswith("as of "))
-    shot(page, f"{scene.application}-table-saved")
 
     assert {(row.gpu, row.owner) for row in again.rows()} == {(row.gpu, row.owner) for row in before}
 
 
-@lab_only
 def test_two_views_of_the_table_show_the_same(scene: Scene, page: Page) -> None:
-    scene.notebook("twice.ipynb", more=("%load_ext tfgpu_magic", "%tf_gpu top", "%tf_gpu top"))
-    visit(page, scene, "twice.ipynb")
+    opened(page, scene, "twice.ipynb", more=("%load_ext tfgpu_magic", "%tf_gpu top", "%tf_gpu top"))
     panel = open_panel(page)
     soon(lambda: panel.link().startswith("live"), 30)
     streams: list[str] = []
     page.on("websocket", lambda socket: streams.append(socket.url))
-    command(page, "notebook:run-all-cells")
+    run_all(page)
     views = page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-view")
     soon(lambda: views.count() == 2, 60)
     neighbour = scene.machine.add_neighbour("5GiB@1")
@@ -85,13 +72,12 @@ def test_two_views_of_the_table_show_the_same(scene: Scene, page: Page) -> None:
     assert [url for url in streams if "tfgpu-magic/stream" in url] == []  # they use the page's own
 
 
-@lab_only
 def test_a_table_that_is_made_out_of_sight_is_live_once_it_is_in_sight(scene: Scene, page: Page) -> None:
     away = scene.server.home / "away"
     behind = scene.notebook("behind.ipynb", more=("%load_ext tfgpu_magic", waits_for(away), "%tf_gpu top"))
     scene.notebook("before.ipynb")
     visit(page, scene, behind.path)
-    command(page, "notebook:run-all-cells")
+    run_all(page)
     visit(page, scene, "before.ipynb")
     away.touch()
     soon(lambda: "True" in behind.run(ANSWERED), 60)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.panel import open_panel, restored, show, visit
-from tests.browser.scene import HOLD, Scene, lab_only, soon
-from tests.browser.test_choose import PATIENCE, STREAM, TAKE, accept, from_panel, gpu
-from tests.browser.test_offers import offered, run_all
+from tests.browser.panel import open_panel, opened, restored, run_all, show, visit
+from tests.browser.scene import HOLD, TAKE, Scene, soon
+from tests.browser.test_choose import PATIENCE, STREAM, accept, from_panel, gpu
+from tests.browser.test_offers import offered, run_second, sources
 from tests.browser.test_unused import SCRIPT
 from tests.browser.unused import unused
 from tests.slack import SLACK
@@ -25,14 +25,21 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Locator, Page
 
+    from tests.jupyter import Notebook
+
 STATES = ("sketch", "widget", "mixed", "stale", "nobody", "error", "absent", "hostile")
 """The recorded states of the panel, but for the one of a crowd, whose figures change."""
 
 IDLE = ("idle", "unused")
 """An idle notebook's state, and that of one that has not used its GPU for a minute."""
 TOAST = ".Toastify__toast"
-FORGET = "localStorage.removeItem('tfgpu-magic:unused'); Storage.prototype.setItem = () => undefined"
-"""Has a page tell once more of what is held without use, when it is loaded again."""
+FORGET = """() => {
+  const kept = JSON.parse(localStorage.getItem('tfgpu-magic:unused'));
+  const days = Object.entries(kept).filter(([, told]) => typeof told === 'string');
+  localStorage.setItem('tfgpu-magic:unused', JSON.stringify(Object.fromEntries(days)));
+  Storage.prototype.setItem = () => undefined; // the page may tell once more before it is loaded again
+}"""
+"""Has a page tell once more of what is held without use, when it is loaded again: but for what is not for today."""
 
 
 def read(what: Locator) -> str:
@@ -86,7 +93,6 @@ class Reader:
         compare(self._part, "\n".join(self._parts) + "\n")
 
 
-@lab_only
 def test_the_chooser_and_its_notices(scene: Scene, page: Page) -> None:
     reader = Reader("Pages: the chooser")
     note = reader.note
@@ -101,6 +107,9 @@ def test_the_chooser_and_its_notices(scene: Scene, page: Page) -> None:
     dialog.get_by_label("Give back what is not in use").check()
     expect(answer).to_contain_text("GPU 1: growth, gives back")
     note("growth that gives back, of GPU 1", dialog)
+    insert, done = dialog.get_by_role("button", name="Insert as First Cell"), dialog.locator(".tfgpu-choose-done")
+    insert.click()
+    expect(done).to_be_visible()
     dialog.get_by_label("No more than a limit").check()
     dialog.get_by_label("Unit of the limit").select_option("GiB")
     number = dialog.get_by_label("Limit, as a number")
@@ -110,9 +119,10 @@ def test_the_chooser_and_its_notices(scene: Scene, page: Page) -> None:
     number.fill("4")
     expect(answer).to_contain_text("GPU 1: limit 4 GiB")
     note("A limit", dialog)
-    dialog.get_by_role("button", name="Insert as First Cell").click()
-    expect(dialog.locator(".tfgpu-choose-done")).to_be_visible()
-    note("It is the first cell", dialog.locator(".tfgpu-choose-done"))
+    insert.click()
+    expect(done).to_be_visible()
+    note("It is the first cell", done)
+    assert sources(page) == ["%load_ext tfgpu_magic\n%gpu visible 1; limit 4GiB", "1 + 1"]  # in the other words' place
     accept(dialog).click()
     expect(dialog).to_have_count(0)
     expect(page.locator(TOAST)).to_contain_text("limit 4GiB")
@@ -123,6 +133,10 @@ def test_the_chooser_and_its_notices(scene: Scene, page: Page) -> None:
         dialog.get_by_label("No more than a limit").check()
         expect(dialog.locator(".tfgpu-choose-refused")).to_contain_text("GPU 0")
         note("It does not fit", dialog)
+        expect(accept(dialog)).to_be_disabled()
+        dialog.locator(".tfgpu-choose-ways button").first.press("Enter")
+        expect(answer).to_contain_text("It fits")
+        expect(dialog.locator(".tfgpu-choose-words")).to_contain_text("%gpu pick --need 4GiB; limit 4GiB")
         page.keyboard.press("Escape")
     notebook.run(TAKE)
     panel = open_panel(page)
@@ -134,7 +148,6 @@ def test_the_chooser_and_its_notices(scene: Scene, page: Page) -> None:
     reader.compare()
 
 
-@lab_only
 def test_the_panel_and_its_dialogs(scene: Scene, page: Page) -> None:
     reader = Reader("Pages: the panel and its dialogs")
     note = reader.note
@@ -181,20 +194,16 @@ def test_the_panel_and_its_dialogs(scene: Scene, page: Page) -> None:
     reader.compare()
 
 
-@lab_only
 def test_offers(scene: Scene, page: Page) -> None:
     reader = Reader("Pages: offers")
     note = reader.note
     with scene.machine.add_neighbour("8GiB@0"):
-        refused = scene.notebook("offer.ipynb", more=("%tf_gpu visible 0; limit 12GiB",))
-        visit(page, scene, refused.path)
+        opened(page, scene, "offer.ipynb", more=("%tf_gpu visible 0; limit 12GiB",))
         run_all(page)
         expect(offered(page).first).to_be_visible(timeout=2 * PATIENCE)
         note("A line that is refused", page.locator(".jp-NotebookPanel:visible .jp-OutputArea"))
-    late = scene.notebook("late.ipynb", TAKE, more=("%tf_gpu limit 2GiB",))
-    visit(page, scene, late.path)
-    page.evaluate("jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
-    page.evaluate("void jupyterapp.commands.execute('notebook:run-cell')")
+    opened(page, scene, "late.ipynb", TAKE, more=("%tf_gpu limit 2GiB",))
+    run_second(page)
     expect(offered(page)).to_be_visible(timeout=2 * PATIENCE)
     page.wait_for_function(f"Object.values({STREAM}.state?.rows ?? []).some(row => row.state === 'idle')")  # by its row
     offered(page).click()
@@ -204,23 +213,36 @@ def test_offers(scene: Scene, page: Page) -> None:
     reader.compare()
 
 
-@lab_only
 def test_notices(scene: Scene, page: Page) -> None:
+    """A page tells once of what is held without use, and not again today where that is asked."""
     reader = Reader("Pages: notices")
     train, other = (scene.notebook(f"{name}.ipynb", HOLD) for name in ("train", "other"))
-    toast = page.locator(TOAST)
+    toast, dialog = page.locator(TOAST), page.locator(".jp-Dialog")
     visit(page, scene)
-    for title, told, some in (
-        ("Two notebooks hold memory without use", "2 notebooks hold", (train, other)),
-        ("One does", "train.ipynb has held", (train,)),
-    ):
-        unused(scene, *some)
+    page.evaluate("localStorage.setItem('tfgpu-magic:unused', '{}')")
+
+    def told_again(what: str, *held: Notebook) -> None:
+        unused(scene, *held)
         page.evaluate(FORGET)
         page.reload()
         restored(page)
-        expect(toast).to_contain_text(told, timeout=60_000 * SLACK)
-        reader.note(title, toast)
+        expect(toast).to_contain_text(what, timeout=60_000 * SLACK)
+        expect(toast).to_have_count(1)
+
+    told_again("2 notebooks hold", train, other)
+    reader.note("Two notebooks hold memory without use", toast)
+    told_again("train.ipynb has held", train)
+    reader.note("One does", toast)
     toast.get_by_text("Shut Down…").click()
-    reader.note("It is to be shut down", page.locator(".jp-Dialog"))
-    page.locator(".jp-Dialog .jp-mod-reject").click()
+    reader.note("It is to be shut down", dialog)
+    dialog.locator(".jp-mod-reject").click()
+    told_again("train.ipynb has held", train)
+    toast.get_by_text("Not Today").click()
+    expect(toast).to_have_count(0)
+    told_again("other.ipynb has held", train, other)
+    toast.get_by_text("Shut Down…").click()
+    expect(dialog).to_contain_text("Shut down the kernel of other.ipynb?")
+    dialog.get_by_role("button", name="Shut Down").click()
+    soon(lambda: scene.held(other) == 0, 30)
+    expect(toast).to_have_count(0)
     reader.compare()

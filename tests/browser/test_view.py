@@ -1,10 +1,12 @@
-"""The built view without a server, in every recorded state: what it draws, tells a pointer and a screen reader."""
+"""The built view without a server, in recorded states: what it draws, tells a pointer and a screen reader.
+
+What is read of each state is in `test_transcript.py`.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -16,7 +18,7 @@ from tests.browser.scene import shot
 from tests.sizes import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from playwright.sync_api import Browser, Page
 
@@ -59,24 +61,6 @@ def view(browser: Browser) -> Iterator[Page]:
     page.close()
 
 
-@pytest.fixture(scope="module")
-def drawn(browser: Browser) -> Iterator[Callable[[str], str]]:
-    """A function that returns what is read of a state, as one line; in one page for all."""
-    page = browser.new_page()
-    yield partial(show, page)
-    page.close()
-
-
-def test_it_shows_who_holds_what(drawn: Callable[[str], str]) -> None:
-    text = drawn("sketch")
-
-    assert "0 A100-80GB 61.2 / 80 GiB use 93% · 61 °C · 287 W" in text
-    assert "train.ipynb busy 48.0 GiB in use 31.2 peak 44.9 limit 48 GiB use 93%" in text
-    assert re.search(r"eval\.ipynb unused 2 h 10\.1 GiB in use 0\.3 peak 9\.8 growth .*10\.1 GiB could come back", text)
-    assert "maria 3.1 GiB" in text
-    assert "2 Tesla T4 N/A: the GPU is lost" in text
-
-
 def test_names_are_text_whatever_they_are(browser: Browser) -> None:
     page = recorded(browser, "hostile")
     elements = page.locator("#here").locator("img, script, b").count()
@@ -87,28 +71,6 @@ def test_names_are_text_whatever_they_are(browser: Browser) -> None:
     assert elements == 0
     assert "<img src=x onerror=alert(1)>" in names
     assert size < 100_000  # however long a name is
-
-
-@pytest.mark.parametrize(
-    ("state", "sentence"),
-    [
-        ("nobody", "No process holds GPU memory"),
-        ("absent", "python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab"),
-        ("error", "The NVIDIA driver does not answer"),
-        ("stale", "stale since"),
-        ("mixed", "simulated"),
-        ("crowd", "Show 32 more"),
-    ],
-)
-def test_each_state_says_what_it_is(drawn: Callable[[str], str], state: str, sentence: str) -> None:
-    assert sentence in drawn(state)
-
-
-def test_where_nothing_comes_by_itself_it_says_of_when_it_is_and_has_a_button(drawn: Callable[[str], str]) -> None:
-    live, saved = drawn("widget&live=true"), drawn("widget&live=false")
-
-    assert live.startswith("GPU memory live · 1 s by memory")
-    assert re.match(r"GPU memory as of \d\d:\d\d:\d\d Refresh by memory", saved)
 
 
 def test_a_part_of_a_bar_says_whose_it_is_and_how_much_of_what(view: Page) -> None:
@@ -146,39 +108,44 @@ def test_in_forced_colours_parts_are_told_apart(view: Page, scheme: str) -> None
     assert len(set(grounds)) == len(grounds) == 4
 
 
-@pytest.mark.parametrize("width", [220, 320])
-def test_a_row_of_any_width_keeps_its_notebooks_name(browser: Browser, width: int) -> None:
-    page = recorded(browser, f"sketch&width={width}")
-    names = page.locator(".tfgpu-view-owner")
-    whole = names.evaluate_all("all => all.map(one => [one.textContent, one.scrollWidth <= one.clientWidth])")
-    page.locator(".tfgpu-view-row").first.hover()
+NAMES = ".tfgpu-view-owner"
+TITLE = ".tfgpu-view-title"
+
+
+@pytest.mark.parametrize(
+    ("state", "part", "said"),
+    [
+        ("sketch", NAMES, ["train.ipynb", "eval.ipynb", "maria"]),
+        (f"told&told={quote(json.dumps(_FULL))}", TITLE, ["14850.0 / 16384 GiB"]),
+        # Nearly all that the viewer can have, and not of the GPU.
+        (f"told&told={quote(json.dumps(_LIMITED))}", TITLE, ["limit 32 GiB 95% 49.0 / 80 GiB"]),
+    ],
+    ids=["names", "a full GPU", "what the driver allows"],
+)
+@pytest.mark.parametrize("width", [220, 250, 320])
+def test_names_and_figures_are_whole_in_any_width(
+    browser: Browser, state: str, part: str, said: list[str], width: int
+) -> None:
+    page = recorded(browser, f"{state}&width={width}")
+    texts = [" ".join(text.split()) for text in page.locator(part).all_inner_texts()]
+    whole = page.locator(part).evaluate_all("all => all.map(one => one.scrollWidth <= one.clientWidth)")
     shot(page, f"narrow-{width}")
     page.close()
 
-    assert whole == [["train.ipynb", True], ["eval.ipynb", True], ["maria", True]]
+    assert [one for one, text in zip(said, texts, strict=True) if one not in text] == []
+    assert all(whole)
 
 
-@pytest.mark.parametrize("width", [220, 250, 320])
-def test_the_figure_of_a_full_gpu_is_whole_in_any_width(browser: Browser, width: int) -> None:
-    page = recorded(browser, f"told&width={width}&told={quote(json.dumps(_FULL))}")
-    title = page.locator(".tfgpu-view-title")
-    shot(page, f"full-{width}")
-
-    assert "14850.0 / 16384 GiB" in title.inner_text()
-    assert title.evaluate("one => one.scrollWidth <= one.clientWidth")
+def test_a_crowd_is_cut_and_figures_that_do_not_come_by_themselves_have_their_time_and_a_button(
+    browser: Browser,
+) -> None:
+    page = browser.new_page()
+    crowd, live, saved = (show(page, state) for state in ("crowd", "widget&live=true", "widget&live=false"))
     page.close()
 
-
-@pytest.mark.parametrize("width", [220, 400])
-def test_what_the_driver_allows_the_viewer_stands_by_the_total(browser: Browser, width: int) -> None:
-    page = recorded(browser, f"told&width={width}&told={quote(json.dumps(_LIMITED))}")
-    title = page.locator(".tfgpu-view-title")
-    said = " ".join(title.inner_text().split())
-    shot(page, f"limited-{width}")
-
-    assert "limit 32 GiB 95% 49.0 / 80 GiB" in said  # nearly all that the viewer can have, and not of the GPU
-    assert title.evaluate("one => one.scrollWidth <= one.clientWidth")
-    page.close()
+    assert "Show 32 more" in crowd
+    assert live.startswith("GPU memory live · 1 s by memory")
+    assert re.match(r"GPU memory as of \d\d:\d\d:\d\d Refresh by memory", saved)
 
 
 def test_a_hundred_processes_that_came_and_went_leave_nothing_in_the_page(browser: Browser) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import time
 from typing import TYPE_CHECKING
-from unittest import mock
 
 from tests.browser.scene import Scene
-from tests.monitor.boards import end_collectors, published
-from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tests.monitor.boards import end_collectors
+from tests.server.acting import leave_unused
 
 if TYPE_CHECKING:
     from tests.jupyter import Notebook
@@ -18,22 +15,8 @@ LONG_AGO = 2 * 3600 + 100
 
 
 def unused(scene: Scene, *notebooks: Notebook) -> None:
-    """Leave the record of a collector that has seen two hours of each notebook without use, and then was killed.
-
-    Args:
-        scene: where they are.
-        notebooks: they hold memory now.
-    """
-    end_collectors(scene.machine)
-    rows = [
-        (number, one.pid)
-        for number, _ in enumerate(scene.machine.gpus())
-        for one in notebooks
-        if scene.held(one, number)
-    ]
-    with (
-        mock.patch.dict(os.environ, TFGPU_SIMGPU=str(scene.machine.path)),
-        BoardDirectory(scene.server.home / "board") as place,
-    ):
-        published(place, scene.machine, rows, since=time.time() - LONG_AGO)
+    """Leave two hours in which notebooks, which hold memory now, have not used it."""
+    gpus = range(len(scene.machine.gpus()))
+    rows = [(gpu, one.pid) for gpu in gpus for one in notebooks if scene.held(one, gpu)]
+    leave_unused(scene.machine, scene.server, rows, LONG_AGO)
     end_collectors(scene.machine)  # a page that is open may have started one, which has not read this

@@ -1,4 +1,7 @@
-"""What is loaded and configured: the kernel module, the board and its collector, policy and ceiling, variables."""
+"""What is loaded and configured: the kernel module, the board and its collector, policy and ceiling.
+
+Variables, and a board that others can read, are scenes of `tests/transcript/scenes.py`.
+"""
 
 from __future__ import annotations
 
@@ -133,15 +136,6 @@ def test_a_service_that_is_to_run_and_does_not_is_told(tmp_path: Path) -> None:
     assert report.facts("board.service-away") == {"unit": "tfgpu-exporter.service"}
 
 
-def test_a_directory_that_others_can_read_is_a_fault(folder: Path) -> None:
-    folder.mkdir(mode=0o755)
-    folder.chmod(0o755)
-    report = look("board")
-
-    assert report.of("fault") == ["board.unusable"]
-    assert "chmod 700" in report.facts("board.unusable")["why"]
-
-
 def test_who_is_in_the_way_of_the_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TFGPU_MAGIC_DIR", raising=False)
     monkeypatch.setattr(directory, "_TEMPORARY", tmp_path)
@@ -176,73 +170,6 @@ def test_where_nothing_is_set_that_is_said_and_no_profile_is_made(
     assert not (tmp_path / "new").exists()
 
 
-def test_policy_and_ceiling_are_told_with_where_they_are_set(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = profile / "ipython_config.py"
-    config.write_text(
-        'c = get_config()\nc.InteractiveShellApp.extensions.append("tfgpu_magic")\n'
-        'c.TfGpuMagics.policy = "growth"\nc.TfGpuMagics.ceiling = "limit 40%"\n'
-    )
-    monkeypatch.setenv("TFGPU_CEILING", "limit 25%")
-    report = look("policy")
-
-    assert report.names == ["policy.set", "policy.under"]
-    assert report.facts("policy.set")["policy"] == "growth"
-    assert report.facts("policy.set")["where"] == f"the configuration ({config})"
-    where = f"$TFGPU_CEILING and the configuration ({config})"
-    assert report.facts("policy.under") == {"ceiling": "limit 25%", "where": where}
-
-
-def test_a_variable_outweighs_the_configuration(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (profile / "ipython_config.py").write_text('get_config().TfGpuMagics.policy = "growth"\n')
-    monkeypatch.setenv("TFGPU_POLICY", "limit 25%")
-    report = look("policy")
-
-    assert report.names == ["policy.set", "policy.not-loaded"]
-    assert report.facts("policy.set") == {"policy": "limit 25%", "where": "$TFGPU_POLICY"}
-
-
-def test_what_is_misspelt_is_a_fault_and_what_holds_instead_is_said(
-    profile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TFGPU_POLICY", "limti 40%")
-    monkeypatch.setenv("TFGPU_CEILING", "at most 40%")
-    report = look("policy")
-
-    assert report.of("fault") == ["policy.misspelt", "policy.wrong", "policy.not-held"]
-    assert report.facts("policy.misspelt")["instead"] == "growth"
-    assert report.facts("policy.not-held")["ceiling"] == "limit 40%"
-
-
-def test_a_setting_that_is_wrong_or_unknown_is_a_fault_and_what_holds_is_what_a_kernel_has(profile: Path) -> None:
-    (profile / "ipython_config.py").write_text(
-        "c = get_config()\nc.InteractiveShellApp.extra_extensions = ['tfgpu_magic']\n"
-        "c.TfGpuMagics.quiet = 'yes'\nc.TfGpuMagics.cieling = 'limit 40%'\nc.TfGpuMagics.warm = True\n"
-        "c.TfGpuMagics.policies = {'no such group': 'growth'}\n"
-    )
-    report = look("policy")
-
-    assert report.names == ["policy.wrong", "policy.wrong", "policy.wrong", "policy.under"]
-    assert "`quiet = 'yes'`, from the configuration (" in report.rows[0]["found"]
-    assert "It counts as `ceiling`" in report.rows[1]["found"]
-    assert "no such group" in report.rows[2]["found"]
-    assert report.facts("policy.under")["ceiling"] == "limit 40%"
-
-
-def test_a_section_without_settings_is_a_fault_too(profile: Path) -> None:
-    (profile / "ipython_config.json").write_text('{"TfGpuMagics": "limit 40%"}')
-
-    assert look("policy").names == ["policy.wrong", "policy.none"]
-
-
-def test_a_users_list_that_leaves_the_extension_out_is_a_fault_under_a_ceiling(profile: Path) -> None:
-    (profile / "ipython_config.py").write_text(
-        "c = get_config()\nc.InteractiveShellApp.extensions = ['tfgpu_magic']\nc.TfGpuMagics.ceiling = 'limit 40%'\n"
-    )
-    (profile / "ipython_kernel_config.py").write_text("get_config().InteractiveShellApp.extensions = ['autoreload']")
-
-    assert look("policy").names == ["policy.not-held"]
-
-
 @pytest.mark.parametrize(
     ("text", "names", "ceiling"),
     [
@@ -266,43 +193,81 @@ def test_the_administrators_file_is_looked_at_too(
     assert report.facts("policy.under") == {"ceiling": ceiling, "where": str(file)}
 
 
-def test_a_configuration_that_fails_is_not_followed_by_words_that_nothing_is_set(profile: Path) -> None:
-    (profile / "ipython_config.py").write_text("1 / 0")
-
-    assert look("policy").names == ["policy.broken"]
+LOADED = "c = get_config()\nc.InteractiveShellApp.extra_extensions = ['tfgpu_magic']\n"
+LISTED = "c = get_config()\nc.InteractiveShellApp.extensions = ['tfgpu_magic']\n"
 
 
-def test_a_configuration_that_fails_is_a_fault_and_the_next_file_is_read(profile: Path) -> None:
-    (profile / "ipython_config.py").write_text("1 / 0")
-    (profile / "ipython_kernel_config.json").write_text('{"TfGpuMagics": {"policy": "growth"}}')
+@pytest.mark.parametrize(
+    ("environ", "config", "more", "names", "told"),
+    [
+        (
+            {"TFGPU_CEILING": "limit 25%"},
+            f"{LISTED}c.TfGpuMagics.policy = 'growth'\nc.TfGpuMagics.ceiling = 'limit 40%'",
+            {},
+            ["policy.set", "policy.under"],
+            {"policy": "growth", "ceiling": "limit 25%", "where": "$TFGPU_CEILING and the configuration ({config})"},
+        ),
+        (
+            {"TFGPU_POLICY": "limit 25%"},
+            "get_config().TfGpuMagics.policy = 'growth'",
+            {},
+            ["policy.set", "policy.not-loaded"],
+            {"policy": "limit 25%", "where": "$TFGPU_POLICY"},
+        ),
+        (
+            {"TFGPU_POLICY": "limti 40%", "TFGPU_CEILING": "at most 40%"},
+            "",
+            {},
+            ["policy.misspelt", "policy.wrong", "policy.not-held"],
+            {"instead": "growth", "ceiling": "limit 40%"},
+        ),
+        (
+            {},
+            f"{LOADED}c.TfGpuMagics.quiet = 'yes'\nc.TfGpuMagics.cieling = 'limit 40%'",
+            {},
+            ["policy.wrong", "policy.wrong", "policy.under"],
+            {"ceiling": "limit 40%"},  # what a kernel has
+        ),
+        ({}, "", {"config.json": '{"TfGpuMagics": "limit 40%"}'}, ["policy.wrong", "policy.none"], {}),
+        (
+            {},
+            f"{LISTED}c.TfGpuMagics.ceiling = 'limit 40%'",
+            {"kernel_config.py": "get_config().InteractiveShellApp.extensions = ['autoreload']"},
+            ["policy.not-held"],  # a user's list replaces the administrator's
+            {},
+        ),
+        ({}, "1 / 0", {}, ["policy.broken"], {"why": "ZeroDivisionError: division by zero"}),  # not that nothing is set
+        (
+            {},
+            "1 / 0",
+            {"kernel_config.json": '{"TfGpuMagics": {"policy": "growth"}}'},
+            ["policy.broken", "policy.set", "policy.not-loaded"],
+            {"policy": "growth"},
+        ),
+        ({}, "get_config().InteractiveShell.colors = 5", {}, ["policy.fails"], {}),
+    ],
+)
+def test_policy_and_ceiling_are_told_with_where_they_are_set_and_what_is_wrong_there(
+    environ: dict[str, str],
+    config: str,
+    more: dict[str, str],
+    names: list[str],
+    told: dict[str, str],
+    profile: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    for name, text in {"config.py": config, **more}.items():
+        (profile / f"ipython_{name}").write_text(text)
     report = look("policy")
+    facts = {name: fact for row in report.rows for name, fact in row["facts"].items()}
 
-    assert report.names[:2] == ["policy.broken", "policy.set"]
-    assert report.facts("policy.broken")["why"] == "ZeroDivisionError: division by zero"
+    assert report.names == names
+    assert facts == facts | {name: fact.format(config=profile / "ipython_config.py") for name, fact in told.items()}
 
 
 def test_a_configuration_that_never_ends_is_given_up(profile: Path, impatient: None) -> None:
     (profile / "ipython_config.py").write_text("while True: pass")
 
     assert look("policy").names == ["policy.fails"]
-
-
-def test_an_extension_that_cannot_be_loaded_with_the_configuration_is_a_fault(profile: Path) -> None:
-    (profile / "ipython_config.py").write_text("get_config().InteractiveShell.colors = 5")
-    report = look("policy")
-
-    assert report.names == ["policy.fails"]
-    assert "TraitError" in report.facts("policy.fails")["why"]
-
-
-# --- variables ---
-
-
-def test_only_the_variables_that_decide_what_programs_do_with_gpus_are_told() -> None:
-    environ = {"TF_GPU_ALLOCATOR": "cuda_malloc_async", "TF_PER_DEVICE_MEMORY_LIMIT_MB": "100", "OTHER": "x"}
-    report = look("environment", here=Here(environ=environ))
-
-    assert [row["found"] for row in report.rows] == [
-        "TF_GPU_ALLOCATOR=cuda_malloc_async",
-        "TF_PER_DEVICE_MEMORY_LIMIT_MB=100",
-    ]

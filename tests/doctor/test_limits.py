@@ -1,4 +1,7 @@
-"""The doctor says what the driver holds this process to, and whether the administrator's limits are in force."""
+"""The doctor says what the driver holds this process to, and what a ceiling is beside that.
+
+Limits that are not in force, or flawed, are scenes of `tests/transcript/scenes.py`.
+"""
 
 from __future__ import annotations
 
@@ -49,16 +52,6 @@ def inside(machine: Machine, folder: Path, *checks: str) -> list[dict[str, Any]]
     return rows
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
-    """A machine whose administrator, who runs this, has limits."""
-    monkeypatch.setattr(trust, "ROOT", os.getuid())
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/tfgpu_magic.toml").write_text('[limits]\nhard = "40%"\n')
-    (tmp_path / "etc/tfgpu_magic.toml").chmod(0o644)
-    return Here(tmp_path, {})
-
-
 def test_a_limit_is_told(machine: Machine) -> None:
     with cgroup2() as folder:
         (row,) = inside(machine, folder, "limits")
@@ -86,27 +79,11 @@ def test_a_ceiling_that_is_a_share_of_what_the_driver_allows_is_a_warning(
     assert [row["facts"]["total_bytes"] // GIB for row in rows if row["name"] == "gpus.works"] == [8, 4]
 
 
-def test_without_limits_to_hold_nothing_is_said(machine: Machine, here: Here, tmp_path: Path) -> None:
-    assert look("limits", here=here).names == ["limits.away"]
-
+@pytest.mark.usefixtures("machine")
+def test_without_limits_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trust, "ROOT", os.getuid())
+    (tmp_path / "etc").mkdir()
     (tmp_path / "etc/tfgpu_magic.toml").write_text('policy = "growth"')
-    assert look("limits", here=here).names == []
+    (tmp_path / "etc/tfgpu_magic.toml").chmod(0o644)
 
-
-def test_a_flawed_file_is_a_fault_whatever_the_driver(machine: Machine, here: Here, tmp_path: Path) -> None:
-    (tmp_path / "etc/tfgpu_magic.toml").write_text("[limits]\nhard = 40")
-
-    assert look("limits", here=here).names == ["limits.flawed"]
-
-
-def test_limits_that_are_not_in_force_are_counted_and_nobody_is_named(
-    machine: Machine, here: Here, tmp_path: Path
-) -> None:
-    mig = {"GPU-x": [0, GIB, ""], "GPU-y": [0, GIB, "it is in MIG mode"]}
-    state = {"limits": {"/jupyter-ann.service": mig}, "left": {"/jupyter-bo.service": "its user is not known"}}
-    (tmp_path / "run/tfgpu_limits").mkdir(parents=True)
-    (tmp_path / "run/tfgpu_limits/limits.json").write_text(json.dumps(state))
-    report = look("limits", here=here)
-
-    assert report.names == ["limits.not-set", "limits.none"]
-    assert report.facts("limits.not-set") == {"count": 2}
+    assert look("limits", here=Here(tmp_path, {})).names == []

@@ -6,7 +6,6 @@ import ast
 import inspect
 import json
 import platform
-import re
 import string
 import sys
 import threading
@@ -53,13 +52,6 @@ def test_what_is_unknown_is_said_to_be_and_control_characters_do_nothing() -> No
 
     assert finding.found == "unknown are left of none."
     assert finding.next == "Do this:\n  rm -r ?[2J"
-
-
-def test_colours_are_for_the_words_only() -> None:
-    plain, coloured = (doctor.text("Disk", [CALM()], coloured=on) for on in (False, True))
-
-    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == plain
-    assert coloured.startswith(" \x1b[32mgood   \x1b[0m  Disk")
 
 
 def test_the_summary_counts_what_needs_attention() -> None:
@@ -167,7 +159,7 @@ def test_the_json_has_no_secret_and_no_home(absent: Machine, tmp_path: Path) -> 
 
 
 def test_in_a_terminal_it_has_colours_and_elsewhere_none(absent: Machine) -> None:
-    absent.hang("nvmlInit", 3600)  # TensorFlow is left alone then
+    absent.remove_driver()  # TensorFlow is left alone then
     with terminal_of(absent, *TFGPU, "doctor") as terminal:
         status = terminal.process.wait(PATIENCE)
         until(lambda: "\x1b[1;31mfault  \x1b[0m" in terminal.said)

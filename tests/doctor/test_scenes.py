@@ -1,4 +1,7 @@
-"""The doctor tells the truth about a machine: healthy, without a driver, hung, in MIG mode, full, lost, a container."""
+"""The doctor tells the truth about a machine: healthy, without a driver, hung, full, a container.
+
+A lost GPU, MIG mode and `CUDA_VISIBLE_DEVICES` are scenes of `tests/transcript/scenes.py`.
+"""
 
 from __future__ import annotations
 
@@ -79,76 +82,33 @@ def test_a_hung_driver_is_told_in_a_bounded_time_and_nothing_else_is_sent_into_i
     assert sum(number for name, number in apart.calls().items() if name.startswith("nvmlInit")) == 1
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_process_that_hangs_is_ended(machine: Machine) -> None:
-    machine.hang("nvmlInit", 3600)
-
-    assert look("driver", "cuda", "pids").names == ["driver.fails"]
-    until(lambda: not (probe._killed or probe._asking))
-
-
-@pytest.mark.parametrize("gpus", ["40GiB:mig=2"])
-def test_mig_instances_are_named_and_the_one_that_programs_see(machine: Machine) -> None:
-    report = look("gpus", "cuda", "pids", "tensorflow")
-
-    assert report.names == [
-        "gpus.mig", "gpus.works", "gpus.works", "cuda.works", "pids.told", "tensorflow.finds",
-    ]  # fmt: skip
-    assert report.facts("gpus.mig")["instances"] == ["0.1", "0.2"]
-    assert report.facts("cuda.works")["shown"] == report.facts("tensorflow.finds")["gpus"] == ["GPU 0.1"]
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda machine: (machine.add_neighbour("1GiB@0"), machine.host_pids()), "untold"),  # as in a container
-        (lambda machine: machine.fault("nvmlDeviceGetComputeRunningProcesses", 3), "untold"),
-        (lambda machine: machine.hide_memory(), "no-sizes"),
+        (
+            lambda machine: (machine.add_neighbour("1GiB@0"), machine.host_pids()),  # as in a container
+            ["cuda.works", "pids.untold"],
+        ),
+        (
+            lambda machine: machine.fault("nvmlDeviceGetComputeRunningProcesses", 3),
+            ["cuda.works", "pids.untold"],
+        ),
+        (lambda machine: machine.hide_memory(), ["cuda.works", "pids.no-sizes"]),
+        (lambda machine: machine.fault("cuInit", 999), ["cuda.fails"]),
+        (lambda machine: machine.fault("cuDevicePrimaryCtxRetain", 46), ["cuda.refused"]),
+        (lambda machine: [machine.add_neighbour(f"7GiB@{gpu}") for gpu in (0, 1)], ["cuda.not-tried"]),
     ],
 )
-def test_what_the_driver_says_of_processes_is_told(
-    machine: Machine, change: Callable[[Machine], object], expected: str
+def test_what_cuda_and_the_driver_say_is_told_and_no_room_is_taken(
+    machine: Machine, change: Callable[[Machine], object], expected: list[str]
 ) -> None:
     change(machine)
-
-    assert look("cuda", "pids").names == ["cuda.works", f"pids.{expected}"]
-
-
-def test_a_lost_gpu_is_a_fault_and_the_other_works(machine: Machine) -> None:
-    machine.lose(1)
-    report = look("gpus", "cuda")
-
-    assert report.names == ["gpus.works", "gpus.fails", "cuda.works"]
-    assert report.facts("gpus.fails")["gpu"] == "1"
-    assert report.rows[1]["found"] == "1: unknown. The GPU is lost. Others go on."
-
-
-def test_what_programs_cannot_see_is_said_with_its_variable(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    report = look("cuda", "pids", "tensorflow")
-
-    assert report.names == ["cuda.hidden"]
-    assert report.facts("cuda.hidden")["visible"] == "-1"
-
-
-def test_no_room_is_taken_where_others_need_it(machine: Machine) -> None:
-    neighbours = [machine.add_neighbour(f"7GiB@{gpu}") for gpu in (0, 1)]
-
-    assert look("cuda", "pids").names == ["cuda.not-tried"]
-    assert machine.held() == len(neighbours) * 7 * GIB
-
-
-@pytest.mark.parametrize(
-    ("function", "code", "found"), [("cuInit", 999, "cuda.fails"), ("cuDevicePrimaryCtxRetain", 46, "cuda.refused")]
-)
-def test_cuda_that_fails_is_a_fault_with_cudas_own_name_for_it(
-    function: str, code: int, found: str, machine: Machine
-) -> None:
-    machine.fault(function, code)
+    before = machine.held()
     report = look("cuda", "pids")
 
-    assert report.names == [found]
-    assert report.facts(found)["error"].startswith("CUDA")
+    assert report.names == expected
+    assert all(str(row["facts"].get("error", "CUDA")).startswith("CUDA") for row in report.rows)  # its own name for it
+    assert machine.held() == before
 
 
 def test_a_container_without_cudas_library_is_told_its_variable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener
 import psutil
 import pytest
 
-from tests.jupyter import Server, execute
+from tests.jupyter import Server
 from tests.lab.users import root_only
 from tests.processes import among_own_pids, choose_pid
 from tests.server.acting import Kernel, post, row_of
@@ -58,7 +59,8 @@ def test_a_script_is_asked_to_end_and_ends(server: Server, orphan: subprocess.Po
     row = row_of(server, lambda row: row.get("pid") == orphan.pid)
 
     assert (row["who"], "kernel" in row, row["began"]) == ("mine", False, began(orphan.pid))
-    assert [end(server, {"pid": orphan.pid, "began": row["began"] + off}) for off in (-1, 1)] == [404, 404]
+    for off, kill in itertools.product((-1, 1), (False, True)):
+        assert end(server, {"pid": orphan.pid, "began": row["began"] + off, "kill": kill}) == 404
     assert orphan.poll() is None  # one that began at another time is another
     assert end(server, {"pid": orphan.pid, "began": row["began"]}) == 204
     assert orphan.wait(30 * SLACK) == -15
@@ -131,14 +133,6 @@ def test_a_process_is_ended_and_not_one_that_began_later(
     assert orphan.wait(30 * SLACK) == -15
 
 
-def test_a_server_ends_no_process_that_began_at_another_time(server: Server, orphan: subprocess.Popen[str]) -> None:
-    row = row_of(server, lambda row: row.get("pid") == orphan.pid)
-    asked = {"pid": orphan.pid, "began": row["began"] + 1}
-
-    assert [end(server, asked | {"kill": kill}) for kill in (False, True)] == [404, 404]
-    assert orphan.poll() is None
-
-
 def test_what_has_ended_and_what_holds_no_gpu_is_not_there(server: Server) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         start = began(child.pid)
@@ -151,27 +145,22 @@ def test_what_has_ended_and_what_holds_no_gpu_is_not_there(server: Server) -> No
 
 
 def test_kernels_their_children_and_the_server_itself_are_never_ended(server: Server) -> None:
-    kernel = Kernel(server, "train.ipynb")
-    try:
-        pid = int(execute(kernel.client, f"import os; {HOLDS}; print(os.getpid())"))
+    with Kernel(server, "train.ipynb") as kernel:
+        kernel.run(HOLDS)
         child = int(
-            execute(
-                kernel.client,
+            kernel.run(
                 f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {SCRIPT!r}], stdout=-1); "
                 "p.stdout.readline(); print(p.pid)",
             )
         )
-        found = [
-            end(server, {"pid": one, "began": began(one)}) for one in (pid, child, server.process.pid, os.getpid())
-        ]
+        pids = (kernel.pid, child, server.process.pid, os.getpid())
+        found = [end(server, {"pid": one, "began": began(one)}) for one in pids]
 
         assert found[:2] == [403, 403]
         assert set(found[2:]) <= {403, 404}  # they hold no GPU
-        assert all(map(psutil.pid_exists, (pid, child, server.process.pid)))
-        until(lambda: row_of(server, lambda row: row.get("pid") == pid).get("kernel"))
-        assert "began" not in row_of(server, lambda row: row.get("pid") == pid)
-    finally:
-        kernel.end()
+        assert all(map(psutil.pid_exists, pids))
+        until(lambda: row_of(server, lambda row: row.get("pid") == kernel.pid).get("kernel"))
+        assert "began" not in row_of(server, lambda row: row.get("pid") == kernel.pid)
 
 
 def test_another_site_cannot_have_the_users_browser_do_it(server: Server, orphan: subprocess.Popen[str]) -> None:

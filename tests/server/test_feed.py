@@ -189,14 +189,6 @@ def test_who_comes_after_the_end_is_sent_away() -> None:
     assert (late.closed, late.texts) == (True, [])
 
 
-@with_feed
-async def test_every_client_is_told_the_servers_pace(feed: Feed) -> None:
-    page = Page(feed)
-    await page.until(lambda: page.texts)
-
-    assert [json.loads(text)["every"] for text in (page.texts[0], await feed.full())] == [0.01, 0.01]
-
-
 def test_the_same_state_is_not_new_and_who_has_neither_of_the_last_two_needs_all() -> None:
     states = States()
     for number in (1, 1, 2, 3):
@@ -224,6 +216,21 @@ async def test_lists_of_processes_are_wanted_as_long_as_one_client_looks_at_them
     assert await wanted(True, False)
 
 
+def test_who_begins_to_look_at_processes_waits_for_no_look_that_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeding, "LOOK_EVERY", 3600)
+
+    @with_feed
+    async def run(feed: Feed) -> None:
+        board_reader: Any = feed._board_reader
+        page = Page(feed)
+        feed.attend(page.client, processes=False)
+        await page.until(lambda: page.texts)
+        feed.attend(page.client, processes=True)
+        await page.until(lambda: board_reader.processes[-1])
+
+    run()
+
+
 # --- in trouble ---
 
 
@@ -249,14 +256,22 @@ async def test_a_look_that_hangs_is_stale_holds_up_nothing_and_heals(feed: Feed)
 
 
 def test_kernels_that_cannot_be_asked_are_said_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
-    async def fail() -> dict[int, Notebook]:
+    answers = [{7: Notebook(path="train.ipynb")}]
+
+    async def answer_once() -> dict[int, Notebook]:
+        if answers:
+            return answers.pop()
         raise OSError("no database")
 
     async def test(feed: Feed) -> None:
         page = Page(feed)
         await page.until(lambda: len(page.texts) > 5)
+        board_reader: Any = feed._board_reader
 
-    with_feed(test, fail)()
+        assert board_reader.asked[0]
+        assert board_reader.asked[-1] == {}  # what was known is not taken for what is
+
+    with_feed(test, answer_once)()
 
     assert caplog.text.count("kernels are shown without their notebooks") == 1
 

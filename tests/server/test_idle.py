@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from psutil import Process
 from tornado.websocket import websocket_connect
 
-from tests.jupyter import Server, execute, serving, until
+from tests.jupyter import Server, serving, until
 from tests.monitor.boards import board_of, pass_report
 from tests.server.acting import Kernel
 from tests.server.streaming import end
@@ -41,10 +42,10 @@ def test_a_kernel_that_had_a_table_is_culled_and_one_with_a_detached_job_is_not(
         serving(machine, tmp_path, options=CULLING, environment={"TFGPU_MAGIC_DIR": str(tmp_path / "board")}) as server,
     ):
         job = Kernel(server, "job.ipynb")
-        execute(job.client, f"%load_ext tfgpu_magic\n{BRIEF}")
-        execute(job.client, "%%tf_gpu isolate --detach\nimport time; time.sleep(600)")
+        job.run(f"%load_ext tfgpu_magic\n{BRIEF}")
+        job.run("%%tf_gpu isolate --detach\nimport time; time.sleep(600)")
         table = Kernel(server, "table.ipynb")  # which no other's start keeps idle
-        execute(table.client, f"%load_ext tfgpu_magic\n{BRIEF}\n%tf_gpu top")
+        table.run(f"%load_ext tfgpu_magic\n{BRIEF}\n%tf_gpu top")
 
         def active() -> dict[str, str]:
             return {one["id"]: one["last_activity"] for one in server.call("kernels")}
@@ -84,24 +85,22 @@ def page(server: Server, kernel: str, last: Callable[[str], object]) -> int:
 
 
 def test_a_page_that_comes_back_gets_no_heap_of_old_states(server: Server) -> None:
-    kernel = Kernel(server, "table.ipynb")
-    execute(kernel.client, f"%load_ext tfgpu_magic\n{BRIEF}")
-    process = Process(kernel.pid)
-    before = process.num_threads()
-    execute(kernel.client, "%tf_gpu top")
-    page(server, kernel.kernel, _is_of_a_table)
-    until(lambda: process.num_threads() == before)  # the one that makes states has ended
-    heap = page(server, kernel.kernel, lambda text: "comm_info_reply" in text)
-    kernel.end()
+    with Kernel(server, "table.ipynb") as kernel:
+        kernel.run(f"%load_ext tfgpu_magic\n{BRIEF}")
+        process = Process(kernel.pid)
+        before = process.num_threads()
+        kernel.run("%tf_gpu top")
+        page(server, kernel.kernel, _is_of_a_table)
+        until(lambda: process.num_threads() == before)  # the one that makes states has ended
+        heap = page(server, kernel.kernel, lambda text: "comm_info_reply" in text)
 
     assert heap <= 4
 
 
 def test_a_kernel_with_a_detached_job_says_that_it_is_busy_until_the_job_ends(machine: Machine, server: Server) -> None:
-    kernel = Kernel(server, "job.ipynb")
-    execute(kernel.client, "%load_ext tfgpu_magic")
-    execute(kernel.client, "%%tf_gpu isolate --detach\nimport time; time.sleep(600)")
-    with board_of(machine, server.home / "board") as place:
+    with Kernel(server, "job.ipynb") as kernel, board_of(machine, server.home / "board") as place:
+        kernel.run("%load_ext tfgpu_magic")
+        kernel.run("%%tf_gpu isolate --detach\nimport time; time.sleep(600)")
         files = ReportFiles(place)
 
         def busy() -> bool | None:
@@ -111,25 +110,26 @@ def test_a_kernel_with_a_detached_job_says_that_it_is_busy_until_the_job_ends(ma
         for _ in range(3):
             pass_report(place, kernel.pid)
             assert busy()
-        execute(kernel.client, "%tf_gpu jobs stop 1")
+        kernel.run("%tf_gpu jobs stop 1")
         until(lambda: busy() is False)
-    kernel.end()
 
 
-def test_a_kernel_knows_itself_since_when_it_is_idle() -> None:
-    reports = [Report(pid=1, summary="", notebook="/home/me/a.ipynb", busy=False, active=100.0)]
-    (seen,) = together(reports, {1: Notebook(path="a.ipynb", kernel="k", state="idle", active=900.0)}).values()
-
-    assert (seen.path, seen.kernel, seen.state, seen.active) == ("a.ipynb", "k", "idle", 100.0)
+SILENT = Report(pid=1, summary="")
+IDLE = Report(pid=1, summary="", notebook="/home/me/a.ipynb", busy=False, active=100.0)
 
 
-def test_what_a_server_alone_knows_is_taken_from_it() -> None:
-    silent, idle = Report(pid=1, summary=""), Report(pid=1, summary="", busy=False, active=100.0)
-    served = Notebook(path="a.ipynb", kernel="k", state="idle", active=900.0)
-    restarting = Notebook(path="a.ipynb", kernel="k", state="restarting", active=900.0)
-    called_back = Notebook(path="a.ipynb", kernel="k", state="busy", active=900.0)
+@pytest.mark.parametrize(
+    ("report", "server", "active"),
+    [
+        (IDLE, "idle", 100.0),  # a kernel knows itself since when it is
+        (IDLE, "busy", 100.0),  # called back by a widget
+        (IDLE, "restarting", 900.0),
+        (SILENT, "idle", 900.0),
+        (None, "idle", 900.0),
+    ],
+)
+def test_kernel_and_server_each_tell_what_it_alone_knows(report: Report | None, server: str, active: float) -> None:
+    served = Notebook(path="a.ipynb", kernel="k", state=server, active=900.0)
+    seen = together([report] if report else [], {1: served})[1]
 
-    assert together([silent], {1: served}) == {1: served}
-    assert together([], {1: served}) == {1: served}
-    assert together([idle], {1: restarting}) == {1: restarting}
-    assert together([idle], {1: called_back})[1].state == "busy"
+    assert (seen.path, seen.kernel, seen.state, seen.active) == ("a.ipynb", "k", server, active)

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
 import urllib.error
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import pytest
 
-from tests.jupyter import execute
-from tests.monitor.boards import end_collectors, published
 from tests.reports.test_nobody_ended import beside, subshell
-from tests.server.acting import Kernel, post
+from tests.server.acting import Kernel, leave_unused, post
 from tests.sizes import GIB, LITTLE, MIB
 from tests.waiting import until
-from tfgpu_magic.monitor.board.directory import BoardDirectory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,12 +44,11 @@ What it has found it writes into a file, too, since a page that asks has told th
 FILE = '[idle]\nnotify = "1s"\npark = "2s"\nstop = "{stop}"\n'
 
 
-class Notebook(Kernel):
-    """A notebook that holds memory of the first GPU."""
-
-    def __init__(self, server: Server, path: str, *, setup: str = "") -> None:
-        super().__init__(server, path)
-        execute(self.client, f"{setup}\nfrom tests.simgpu.on_machine import allocate; allocate({GIB})")
+def holding(server: Server, path: str, *, setup: str = "") -> Kernel:
+    """Return a notebook that holds memory of the first GPU."""
+    kernel = Kernel(server, path)
+    kernel.run(f"{setup}\nfrom tests.simgpu.on_machine import allocate; allocate({GIB})")
+    return kernel
 
 
 def serving(serve: Serve, folder: Path, stop: str) -> Server:
@@ -65,13 +58,8 @@ def serving(serve: Serve, folder: Path, stop: str) -> Server:
 
 
 def long_unused(machine: Machine, server: Server, folder: Path, *notebooks: Kernel) -> None:
-    """Leave the board of a collector that has seen an hour of each without use, and have the server look."""
-    end_collectors(machine)
-    with (
-        mock.patch.dict(os.environ, TFGPU_SIMGPU=str(machine.path)),
-        BoardDirectory(server.home / "board") as place,
-    ):
-        published(place, machine, [(0, one.pid) for one in notebooks], since=time.time() - 3600)
+    """Leave an hour of each without use in the board, and have the server look."""
+    leave_unused(machine, server, [(0, one.pid) for one in notebooks], 3600)
     (folder / "begin").touch()
 
 
@@ -92,8 +80,8 @@ def test_an_idle_notebook_is_told_of_and_shut_down_and_one_in_use_is_not(
     serve: Serve, machine: Machine, tmp_path: Path
 ) -> None:
     server = serving(serve, tmp_path, "4s")
-    idle, busy, beside_it = (Notebook(server, f"{name}.ipynb") for name in ("idle", "busy", "beside_it"))
-    looked_at = Notebook(server, "looked_at.ipynb", setup="%load_ext tfgpu_magic")
+    idle, busy, beside_it = (holding(server, f"{name}.ipynb") for name in ("idle", "busy", "beside_it"))
+    looked_at = holding(server, "looked_at.ipynb", setup="%load_ext tfgpu_magic")
     for one in (busy, beside_it, looked_at):
         one.client.execute("import time; time.sleep(3600)")
         until(lambda: server.call(f"kernels/{one.kernel}")["execution_state"] == "busy")  # noqa: B023  # it is over
@@ -132,7 +120,7 @@ variable = tf.Variable(kept)
 def test_one_that_can_be_parked_is_parked_and_not_shut_down(serve: Serve, machine: Machine, tmp_path: Path) -> None:
     server = serving(serve, tmp_path, "30s")  # the GPUs' figures may be some seconds old
     notebook = Kernel(server, "train.ipynb")
-    execute(notebook.client, TRAINED)
+    notebook.run(TRAINED)
     long_unused(machine, server, tmp_path, notebook)
 
     until(lambda: told(server, notebook.kernel), lambda one: one.get("told") is not None)
@@ -141,7 +129,7 @@ def test_one_that_can_be_parked_is_parked_and_not_shut_down(serve: Serve, machin
     seen = until(lambda: told(server, notebook.kernel), lambda one: one.get("held") == 0)
     assert (seen["idle"], seen["told"]) == (0.0, None)
     assert "was shut down" not in server.log.read_text()
-    same = execute(notebook.client, "print(variable.numpy().tobytes() == kept.tobytes())")
+    same = notebook.run("print(variable.numpy().tobytes() == kept.tobytes())")
     assert same.endswith("True\n"), same  # below what is shown of a long return
     assert machine.held(pid=notebook.pid) > 512 * MIB
     notebook.end()
@@ -149,7 +137,7 @@ def test_one_that_can_be_parked_is_parked_and_not_shut_down(serve: Serve, machin
 
 def test_an_owner_puts_all_steps_off_for_a_day_once(serve: Serve, machine: Machine, tmp_path: Path) -> None:
     server = serving(serve, tmp_path, "1h")
-    notebook = Notebook(server, "train.ipynb")
+    notebook = holding(server, "train.ipynb")
     long_unused(machine, server, tmp_path, notebook)
 
     def put_off() -> int:

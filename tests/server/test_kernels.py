@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from tests.jupyter import Server, execute
+from tests.jupyter import Server
 from tests.reports.test_nobody_ended import WAITS, beside, send, subshell
 from tests.server.acting import Kernel
 from tests.server.streaming import rows, streaming
@@ -19,8 +20,7 @@ from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.demo.machine import named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from collections.abc import Callable, Iterator
 
 HOLD = f"from tests.simgpu.on_machine import allocate; print(allocate({512 * MIB}))"
 CHILD = f"""
@@ -32,42 +32,40 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts anot
 
 
 @pytest.fixture
-def kernels(server: Server) -> Iterator[list[Kernel]]:
-    kernels: list[Kernel] = []
-    yield kernels
-    for kernel in kernels:
-        kernel.end()
+def start(server: Server) -> Iterator[Callable[..., Kernel]]:
+    """Start kernels, which end with the test."""
+    with ExitStack() as stack:
+        yield lambda *path, **more: stack.enter_context(Kernel(server, *path, **more))
 
 
-def started(kernels: list[Kernel], *args: Any, **more: Any) -> Kernel:
-    kernels.append(Kernel(*args, **more))
-    return kernels[-1]
-
-
-def test_a_kernel_is_named_by_its_notebook_and_a_rename_shows(server: Server, kernels: list[Kernel]) -> None:
-    kernel = started(kernels, server, "work/train.ipynb")
+def test_a_kernel_is_named_by_its_notebook_and_who_else_is_on_it_and_a_rename_shows(
+    server: Server, start: Callable[..., Kernel]
+) -> None:
+    kernel = start("work/train.ipynb")
+    shared = {"path": "scratch.ipynb", "name": "", "type": "notebook", "kernel": {"id": kernel.kernel}}
+    server.call("sessions", shared)
     with streaming(server) as stream:
-        assert "[0, 0, 0]" in execute(kernel.client, HOLD)
-        seen = kernel.row(stream.until(lambda state: (kernel.row(state) or {}).get("held") == 768 * MIB, 4))
+        assert "[0, 0, 0]" in kernel.run(HOLD)
+        seen = kernel.row(stream.until(lambda state: kernel.row(state).get("held") == 768 * MIB, 4))
         server.call(f"sessions/{kernel.session}", {"path": "work/tried.ipynb"}, method="PATCH")
-        renamed = stream.until(lambda state: (kernel.row(state) or {}).get("owner") == "tried.ipynb", 5)
+        renamed = stream.until(lambda state: kernel.row(state).get("owner") == "tried.ipynb", 5)
 
-    assert seen
     assert (seen["who"], seen["owner"], seen["path"]) == ("mine", "train.ipynb", "work/train.ipynb")
+    assert seen["also"] == ["scratch.ipynb"]
     assert seen["active"] > 1.7e9
-    assert (kernel.row(renamed) or {})["path"] == "work/tried.ipynb"
+    assert kernel.row(renamed)["path"] == "work/tried.ipynb"
 
 
-def test_whether_a_kernel_is_busy_shows(server: Server, kernels: list[Kernel]) -> None:
-    kernel = started(kernels, server, "busy.ipynb")
+def test_whether_a_kernel_is_busy_shows(server: Server, start: Callable[..., Kernel]) -> None:
+    kernel = start("busy.ipynb")
     # The server learns of it from the kernel's messages, which it hears when a page is connected, or by itself.
-    execute(kernel.client, HOLD)
+    kernel.run(HOLD)
     with streaming(server) as stream:
         stream.until(kernel.row, 4)
         kernel.client.execute("import time; time.sleep(3600)")
-        stream.until(lambda state: (kernel.row(state) or {}).get("state") == "busy", 4)
+        stream.until(lambda state: kernel.row(state).get("state") == "busy", 4)
         server.open(f"api/kernels/{kernel.kernel}/interrupt", {}, method="POST").close()
-        stream.until(lambda state: (kernel.row(state) or {}).get("state") == "idle", 15)
+        stream.until(lambda state: kernel.row(state).get("state") == "idle", 15)
 
 
 def wait_beside_another(server: Server, kernel: Kernel) -> str:
@@ -79,31 +77,35 @@ def wait_beside_another(server: Server, kernel: Kernel) -> str:
     return shell
 
 
-def test_a_cell_that_waits_while_a_subshell_answers_is_busy_to_its_end(server: Server, kernels: list[Kernel]) -> None:
-    kernel = started(kernels, server, "beside.ipynb")
-    execute(kernel.client, HOLD)
+def test_a_cell_that_waits_while_a_subshell_answers_is_busy_to_its_end(
+    server: Server, start: Callable[..., Kernel]
+) -> None:
+    kernel = start("beside.ipynb")
+    kernel.run(HOLD)
     shell = wait_beside_another(server, kernel)
     with streaming(server) as stream:  # and nobody has looked before
-        during = kernel.row(stream.until(kernel.row, 8)) or {}
+        during = kernel.row(stream.until(kernel.row, 8))
         beside(kernel.client, shell, "held.set()")
-        stream.until(lambda state: (kernel.row(state) or {}).get("state") == "idle", 15)
+        stream.until(lambda state: kernel.row(state).get("state") == "idle", 15)
 
     assert during["state"] == "busy"
 
 
-def test_a_restart_ends_the_cells_of_all_shells_and_later_ones_count(server: Server, kernels: list[Kernel]) -> None:
-    kernel = started(kernels, server, "restarted.ipynb")
+def test_a_restart_ends_the_cells_of_all_shells_and_later_ones_count(
+    server: Server, start: Callable[..., Kernel]
+) -> None:
+    kernel = start("restarted.ipynb")
     content = {"code": WAITS, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False}
     send(kernel.client, "execute_request", content, subshell_id=wait_beside_another(server, kernel))
     until(lambda: server.call(f"kernels/{kernel.kernel}")["execution_state"] == "busy")
     server.call(f"kernels/{kernel.kernel}/restart", {}, method="POST")
     kernel.client.wait_for_ready(timeout=60)
-    execute(kernel.client, HOLD)
+    kernel.run(HOLD)
     with streaming(server) as stream:
-        stream.until(lambda state: (kernel.row(state) or {}).get("state") == "idle", 15)
+        stream.until(lambda state: kernel.row(state).get("state") == "idle", 15)
     wait_beside_another(server, kernel)
     with streaming(server) as stream:
-        stream.until(lambda state: (kernel.row(state) or {}).get("state") == "busy", 15)
+        stream.until(lambda state: kernel.row(state).get("state") == "busy", 15)
 
 
 def test_no_descriptor_is_left_of_a_kernel_that_is_gone(server: Server) -> None:
@@ -126,51 +128,37 @@ def test_no_descriptor_is_left_of_a_kernel_that_is_gone(server: Server) -> None:
     until(lambda: process.num_fds() <= before)
 
 
-def test_a_child_of_a_kernel_is_its_notebooks(server: Server, kernels: list[Kernel]) -> None:
-    kernel = started(kernels, server, "parent.ipynb")
+def test_a_child_of_a_kernel_is_its_notebooks(server: Server, start: Callable[..., Kernel]) -> None:
+    kernel = start("parent.ipynb")
     with streaming(server) as stream:
-        execute(kernel.client, CHILD)
+        kernel.run(CHILD)
         seen = kernel.row(stream.until(kernel.row, 8))
 
-    assert seen
     assert seen["owner"].startswith("parent.ipynb's python")
     assert (seen["path"], seen["kernel"]) == ("parent.ipynb", kernel.kernel)
 
 
-def test_kernels_without_a_notebook_are_named_and_lead_to_no_file(server: Server, kernels: list[Kernel]) -> None:
-    bare = started(kernels, server)
-    console = started(kernels, server, "console-1-1f0e", kind="console", name="Console 1")
+def test_kernels_without_a_notebook_are_named_and_lead_to_no_file(server: Server, start: Callable[..., Kernel]) -> None:
+    bare = start()
+    console = start("console-1-1f0e", kind="console", name="Console 1")
     with streaming(server) as stream:
         for kernel in (bare, console):
-            execute(kernel.client, HOLD)
+            kernel.run(HOLD)
         state = stream.until(lambda state: bare.row(state) and console.row(state), 5)
 
-    names = [(row["owner"], row.get("path")) for row in (bare.row(state), console.row(state)) if row]
+    names = [(row["owner"], row.get("path")) for row in (bare.row(state), console.row(state))]
     assert names == [(f"python3 {bare.kernel[:8]}", None), ("Console 1", None)]
 
 
-def test_who_else_is_on_a_kernel_is_told(server: Server, kernels: list[Kernel]) -> None:
-    kernel = started(kernels, server, "work/train.ipynb")
-    shared = {"path": "scratch.ipynb", "name": "", "type": "notebook", "kernel": {"id": kernel.kernel}}
-    server.call("sessions", shared)
+def test_a_hostile_name_comes_through_as_data(server: Server, start: Callable[..., Kernel]) -> None:
+    kernel = start("work/plain.ipynb")
     with streaming(server) as stream:
-        execute(kernel.client, HOLD)
-        seen = kernel.row(stream.until(lambda state: (kernel.row(state) or {}).get("also"), 5))
-
-    assert seen
-    assert (seen["owner"], seen["also"]) == ("train.ipynb", ["scratch.ipynb"])
-
-
-def test_a_hostile_name_comes_through_as_data(server: Server, kernels: list[Kernel]) -> None:
-    kernel = started(kernels, server, "work/plain.ipynb")
-    with streaming(server) as stream:
-        execute(kernel.client, HOLD)
+        kernel.run(HOLD)
         for name in (*HOSTILE, "x" * 200 + ".ipynb"):
             path = f"work/{name}"
             server.call(f"sessions/{kernel.session}", {"path": path}, method="PATCH")
-            seen = kernel.row(stream.until(lambda state, path=path: (kernel.row(state) or {}).get("path") == path, 5))  # type: ignore[misc]
+            seen = kernel.row(stream.until(lambda state, path=path: kernel.row(state).get("path") == path, 5))  # type: ignore[misc]
 
-            assert seen
             assert len(seen["owner"]) <= 120
             assert not set(seen["owner"]) & set("\x1b\n\t\u202e\u2066")
 

@@ -63,9 +63,11 @@ def test_without_a_token_there_is_nothing_to_see(server: Server, headers: dict[s
     assert refused(server, headers=headers) == 403
 
 
-def test_nor_where_the_server_lets_strangers_at_pages_that_forget_to_ask(serve: Serve) -> None:
-    server = serve(strangers=True)
+@pytest.mark.parametrize("config", ["", BEFORE_2_13], ids=["today", "before Jupyter Server's own check"])
+def test_nor_where_the_server_lets_strangers_at_pages_that_forget_to_ask(serve: Serve, config: str) -> None:
+    server = serve(strangers=True, config=config)
 
+    assert refused(server) == 101
     for headers in OUTSIDE.values():
         assert answered(server, headers) == 403
         assert refused(server, headers=headers) == 403
@@ -102,13 +104,6 @@ def test_nothing_warns_of_an_endpoint_that_forgets_to_ask(server: Server) -> Non
     assert "of SnapshotHandler registered" not in log
     assert "of StreamHandler registered" not in log
     assert json.dumps(server.token) not in log
-
-
-def test_with_a_jupyter_server_from_before_its_own_check_strangers_are_refused_all_the_same(serve: Serve) -> None:
-    server = serve(strangers=True, config=BEFORE_2_13)
-
-    assert refused(server, headers={}) == 403
-    assert refused(server) == 101
 
 
 @pytest.mark.parametrize(

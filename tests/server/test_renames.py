@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.jupyter import execute
 from tests.server.acting import Kernel
 from tests.server.streaming import rows, streaming
 from tests.sizes import MIB
@@ -39,7 +38,7 @@ with BoardDirectory() as place:
 
 
 def test_a_renamed_notebook_goes_by_its_name_everywhere_and_what_it_left_by_its_own(
-    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     spec = tmp_path / "kernels" / "wrapped" / "kernel.json"
     spec.parent.mkdir(parents=True)
@@ -48,20 +47,21 @@ def test_a_renamed_notebook_goes_by_its_name_everywhere_and_what_it_left_by_its_
     argv = ["sh", "-c", run, "{connection_file}"]
     spec.write_text(json.dumps({"argv": argv, "display_name": "Wrapped", "language": "python"}))
     server = serve()
-    kernels = [Kernel(server, "work/Untitled.ipynb"), Kernel(server, "Untitled1.ipynb", kernel="wrapped")]
-    kernels.append(Kernel(server, "looks.ipynb"))
-    renamed, wrapped, looks = kernels
-    left = 0
-    try:
-        left = int(eval(execute(renamed.client, LEFT)))
-        execute(renamed.client, f"%load_ext tfgpu_magic\n{HOLD}")
+    with (
+        Kernel(server, "work/Untitled.ipynb") as renamed,
+        Kernel(server, "Untitled1.ipynb", kernel="wrapped") as wrapped,
+        Kernel(server, "looks.ipynb") as looks,
+    ):
+        left = int(eval(renamed.run(LEFT)))
+        request.addfinalizer(lambda: os.kill(left, signal.SIGKILL))
+        renamed.run(f"%load_ext tfgpu_magic\n{HOLD}")
         for kernel in (wrapped, looks):
-            execute(kernel.client, HOLD)
+            kernel.run(HOLD)
         server.call(f"sessions/{renamed.session}", {"path": "work/train.ipynb"}, method="PATCH")
         server.call(f"sessions/{wrapped.session}", {"path": "eval.ipynb"}, method="PATCH")
 
         names = ["eval.ipynb", "python, started from Untitled.ipynb", "this notebook", "train.ipynb"]
-        until(lambda: execute(looks.client, OTHERS).strip(), lambda told: told == f"{names} ['train.ipynb']")
+        until(lambda: looks.run(OTHERS).strip(), lambda told: told == f"{names} ['train.ipynb']")
         with streaming(server) as stream:
             state = stream.until(lambda state: len(rows(state)) == 4 and wrapped.row(state), 10)
         row: Any = wrapped.row(state)
@@ -71,8 +71,3 @@ def test_a_renamed_notebook_goes_by_its_name_everywhere_and_what_it_left_by_its_
             wrapped.pid,
             False,
         )
-    finally:
-        if left:
-            os.kill(left, signal.SIGKILL)
-        for kernel in kernels:
-            kernel.end()

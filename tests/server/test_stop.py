@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.jupyter import Server, execute
+from tests.jupyter import Server
 from tests.processes import NOBODYS_PID
 from tests.server.acting import Kernel, post, row_of
 from tests.server.conftest import Serve
@@ -57,14 +57,15 @@ Kernels.notebooks = notebooks
 
 @pytest.fixture(scope="module")
 def kernel(server: Server) -> Iterator[Kernel]:
-    kernel = Kernel(server, "train.ipynb")
-    execute(kernel.client, BEGIN)
-    yield kernel
-    kernel.end()
+    with Kernel(server, "train.ipynb") as kernel:
+        kernel.run(BEGIN)
+        yield kernel
 
 
-def call_of(kernel: Kernel) -> dict[str, object]:
-    """Return the row of a kernel's isolated call, once it holds memory."""
+def call_of(kernel: Kernel, job: str = JOB) -> dict[str, object]:
+    """Start an isolated call in a kernel, and return its row, once it holds memory."""
+    kernel.run(job)
+    kernel.run("job = _")
     return row_of(kernel.server, lambda row: row.get("call") and row.get("kernel") == kernel.kernel)
 
 
@@ -73,48 +74,44 @@ def stop(server: Server, pid: object, **more: object) -> int:
 
 
 def test_a_call_has_its_notebooks_look_and_is_stopped_alone(server: Server, kernel: Kernel) -> None:
-    execute(kernel.client, JOB)
-    execute(kernel.client, "job = _")
     row = call_of(kernel)
 
     assert (row["owner"], row["path"], row["child"]) == ("train.ipynb's isolated call", "train.ipynb", "isolated call")
     assert stop(server, row["pid"]) == 204
-    assert "KeyboardInterrupt" in execute(kernel.client, "print(type(job.exception(timeout=240)))")
-    assert "5" in execute(kernel.client, "print(kept)")
+    assert "KeyboardInterrupt" in kernel.run("print(type(job.exception(timeout=240)))")
+    assert "5" in kernel.run("print(kept)")
     assert stop(server, row["pid"]) == 404
 
 
 def test_a_call_that_heeds_no_interrupt_is_killed(server: Server, kernel: Kernel) -> None:
-    execute(kernel.client, DEAF)
-    execute(kernel.client, "job = _")
-    row = call_of(kernel)
+    row = call_of(kernel, DEAF)
 
     assert stop(server, row["pid"]) == 204
     assert psutil.pid_exists(int(str(row["pid"])))
     assert stop(server, row["pid"], kill=True) == 204
-    assert "WorkerDied" in execute(kernel.client, "print(type(job.exception(timeout=240)))")
+    assert "WorkerDied" in kernel.run("print(type(job.exception(timeout=240)))")
 
 
 def test_nothing_else_can_be_stopped(server: Server, kernel: Kernel) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        execute(kernel.client, "%%tf_gpu isolate\n1")
-        execute(kernel.client, "import subprocess, sys; other = subprocess.Popen(['sleep', '600'])")
-        pid = int(execute(kernel.client, "import os; print(os.getpid())"))
+        kernel.run("%%tf_gpu isolate\n1")
+        kernel.run("import subprocess, sys; other = subprocess.Popen(['sleep', '600'])")
 
         def last() -> list[int]:
             """Return which are there for longer than a look; nothing while any come and go."""
-            before = psutil.Process(pid).children(recursive=True)
+            before = psutil.Process(kernel.pid).children(recursive=True)
             time.sleep(0.5 * SLACK)
-            return [one.pid for one in before] if psutil.Process(pid).children(recursive=True) == before else []
+            after = psutil.Process(kernel.pid).children(recursive=True)
+            return [one.pid for one in before] if after == before else []
 
         family = until(last)
-        pids = [pid, *family, child.pid, os.getpid(), 1, NOBODYS_PID]
+        pids = [kernel.pid, *family, child.pid, os.getpid(), 1, NOBODYS_PID]
         assert len(family) > 1  # its fork server is among them, which is no call
 
         assert [stop(server, one, kill=True) for one in pids] == [404] * len(pids)
         assert all(map(psutil.pid_exists, pids[:-1]))
         child.communicate(b"\n")
-    execute(kernel.client, "other.kill()")
+    kernel.run("other.kill()")
 
 
 def test_a_call_that_hangs_where_it_is_read_is_said_to_and_holds_no_server_up(machine: Machine, serve: Serve) -> None:
@@ -127,15 +124,10 @@ def test_a_call_that_hangs_where_it_is_read_is_said_to_and_holds_no_server_up(ma
 
 
 def test_where_the_managers_of_kernels_hang_a_call_of_one_that_is_known_is_stopped(serve: Serve) -> None:
-    kernel = Kernel(serve(config=SILENT), "train.ipynb")
-    try:
-        execute(kernel.client, BEGIN)
-        execute(kernel.client, JOB)
-        execute(kernel.client, "job = _")
+    with Kernel(serve(config=SILENT), "train.ipynb") as kernel:
+        kernel.run(BEGIN)
         row = call_of(kernel)
 
         assert stop(kernel.server, row["pid"]) == 204
         assert stop(kernel.server, 1) == 404
-        assert "KeyboardInterrupt" in execute(kernel.client, "print(type(job.exception(timeout=240)))")
-    finally:
-        kernel.end()
+        assert "KeyboardInterrupt" in kernel.run("print(type(job.exception(timeout=240)))")

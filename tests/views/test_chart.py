@@ -47,8 +47,9 @@ def slots(curve: Curve) -> list[tuple[float, str]]:
     return [(float((one["style"] or "").removeprefix("flex:")), one["data-said"] or "") for one in found]
 
 
-def test_the_values_stand_at_every_place_on_hover() -> None:
+def test_the_values_stand_at_every_place_on_hover_beside_the_pointer() -> None:
     found = slots(CURVE)
+    sides = [one["class"] for one in Page(chart.draw(CURVE)).all("i")]
     texts = [said for _, said in found]
 
     assert len(found) == 40
@@ -56,11 +57,6 @@ def test_the_values_stand_at_every_place_on_hover() -> None:
     assert re.fullmatch(r"\d\d:\d\d:\d\d: 1 GiB in use", texts[0])
     assert texts[15].endswith("1 GiB in use\nIn [5], GPU:0 peak 3 GiB: model.fit(x, y)")
     assert texts[-1].endswith("2 GiB in use")
-
-
-def test_what_is_said_on_hover_stands_where_the_pointer_is_not() -> None:
-    sides = [one["class"] for one in Page(chart.draw(CURVE)).all("i")]
-
     assert sides == ["tfgpu-early"] * 20 + ["tfgpu-late"] * 20
     assert re.search(r"tfgpu-early:hover::after \{ right:", chart.STYLE)
     assert re.search(r"tfgpu-late:hover::after \{ left:", chart.STYLE)
@@ -122,17 +118,14 @@ def test_of_many_cells_the_highest_are_drawn_and_none_from_before_the_first_samp
     assert "In [8888]" not in drawn
 
 
-def test_pools_that_share_a_gpu_are_not_said_to_have_had_their_peaks_together() -> None:
-    pools = (POOL._replace(peak=3 * GIB), POOL._replace(name="GPU:1", before=GIB, after=GIB, peak=2 * GIB))
+def test_a_peak_that_may_be_from_before_or_of_another_time_is_not_drawn_as_the_cells() -> None:
+    before = CELL._replace(pools=(POOL._replace(peak=40 * GIB, exact=False),))
+    other = POOL._replace(name="GPU:1", before=GIB, after=GIB, peak=2 * GIB)  # its peak may be of another moment
+    shared = CELL._replace(pools=(POOL, other))
 
-    assert replace(CURVE, cells=(CELL._replace(pools=pools),)).highest == 3 * GIB
-
-
-def test_a_peak_that_may_be_from_before_is_not_drawn_as_the_cells() -> None:
-    cell = CELL._replace(pools=(POOL._replace(peak=40 * GIB, exact=False),))
-
-    assert replace(CURVE, cells=(cell,)).highest == 2 * GIB
-    assert "peak at most 40 GiB" in chart.draw(replace(CURVE, cells=(cell,)))
+    assert replace(CURVE, cells=(before,)).highest == 2 * GIB
+    assert "peak at most 40 GiB" in chart.draw(replace(CURVE, cells=(before,)))
+    assert replace(CURVE, cells=(shared,)).highest == 3 * GIB
 
 
 def test_a_legend_explains_what_is_drawn_where_it_is_more_than_the_line() -> None:

@@ -17,7 +17,7 @@ from scripts._notebooks import FOLDER
 from tests.isolate.notebook import waits_for
 from tests.machines import machine_of
 from tests.slack import SLACK
-from tests.views.test_widget import Kernel, kernel
+from tests.views.conftest import Kernel
 from tfgpu_magic.notebook.widget import NOT_LIVE, _built
 from tfgpu_magic.simgpu import Machine
 
@@ -56,11 +56,10 @@ def answer(here: Kernel) -> None:
     here.send(number(here), {"type": "here"})
 
 
-def test_a_client_that_knows_no_widgets_gets_the_table_as_html_and_text(machine: Machine) -> None:
-    with kernel(machine) as here:
-        here.run("%tf_gpu top")
-        (first,) = here.displayed()
-        (then,) = until(here, widget=False)
+def test_a_client_that_knows_no_widgets_gets_the_table_as_html_and_text(here: Kernel) -> None:
+    here.run("%tf_gpu top")
+    (first,) = here.displayed()
+    (then,) = until(here, widget=False)
 
     assert WIDGET in first
     assert NOT_LIVE not in first["text/html"] + first["text/plain"]
@@ -69,58 +68,54 @@ def test_a_client_that_knows_no_widgets_gets_the_table_as_html_and_text(machine:
     assert NOT_LIVE in then["text/html"]
 
 
-def test_a_client_that_opens_the_model_and_never_draws_it_gets_it_too(machine: Machine) -> None:
+def test_a_client_that_opens_the_model_and_never_draws_it_gets_it_too(here: Kernel) -> None:
     """As VS Code does that may load no script from outside."""
-    with kernel(machine) as here:
-        here.run("%tf_gpu top")
-        here.message(number(here), {"method": "request_state"})
-        (then,) = until(here, widget=False)
+    here.run("%tf_gpu top")
+    here.message(number(here), {"method": "request_state"})
+    (then,) = until(here, widget=False)
 
     assert GPU in then["text/html"]
 
 
-def test_the_answer_of_a_front_end_keeps_the_table_alive_in_every_output(machine: Machine, tmp_path: Path) -> None:
+def test_the_answer_of_a_front_end_keeps_the_table_alive_in_every_output(here: Kernel, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    with kernel(machine) as here:
-        here.start(f"%tf_gpu top\n{waits_for(go)}")  # the kernel is busy: the answer waits
-        here.until(lambda state: GPU in str(state))
-        answer(here)
-        go.touch()
-        here.run("%tf_gpu top")
-        here.run(ANSWERED)
-        shown = until(here, widget=True)
-        models = here.models()
+    here.start(f"%tf_gpu top\n{waits_for(go)}")  # the kernel is busy: the answer waits
+    here.until(lambda state: GPU in str(state))
+    answer(here)
+    go.touch()
+    here.run("%tf_gpu top")
+    here.run(ANSWERED)
+    shown = until(here, widget=True)
+    models = here.models()
 
     assert len(shown) == 2
     assert len(models) == 1
 
 
-def test_a_cell_within_a_cell_ends_no_cell(machine: Machine) -> None:
+def test_a_cell_within_a_cell_ends_no_cell(here: Kernel) -> None:
     """No front end is heard while the outer one runs, so nothing is made of its silence."""
-    with kernel(machine) as here:
-        here.run("import threading\nfrom tfgpu_magic.notebook import widget\nwidget.ANSWER_WITHIN = 3600")
-        here.run(
-            "result = get_ipython().run_cell('%tf_gpu top')\n"
-            "assert result.success\n"
-            "assert not [one for one in threading.enumerate() if isinstance(one, threading.Timer)]\n"
-            "assert widget.MemoryTable._one._pages._running"
-        )
-        here.run("widget.ANSWER_WITHIN = 0.1")
-        until(here, widget=False)
+    here.run("import threading\nfrom tfgpu_magic.notebook import widget\nwidget.ANSWER_WITHIN = 3600")
+    here.run(
+        "result = get_ipython().run_cell('%tf_gpu top')\n"
+        "assert result.success\n"
+        "assert not [one for one in threading.enumerate() if isinstance(one, threading.Timer)]\n"
+        "assert widget.MemoryTable._one._pages._running"
+    )
+    here.run("widget.ANSWER_WITHIN = 0.1")
+    until(here, widget=False)
 
 
-def test_a_front_end_that_answers_late_has_the_live_table_again(machine: Machine) -> None:
-    with kernel(machine) as here:
-        here.run("%tf_gpu top")
-        until(here, widget=False)
-        here.run("%tf_gpu top")
-        without = [*outputs(here).values()]
-        answer(here)
-        both = until(here, widget=True)
-        before = len(here.heard)
-        here.run("%tf_gpu top")
-        here.run(ANSWERED)
-        last = [one["msg_type"] for one in here.heard[before:] if one["msg_type"].endswith("display_data")]
+def test_a_front_end_that_answers_late_has_the_live_table_again(here: Kernel) -> None:
+    here.run("%tf_gpu top")
+    until(here, widget=False)
+    here.run("%tf_gpu top")
+    without = [*outputs(here).values()]
+    answer(here)
+    both = until(here, widget=True)
+    before = len(here.heard)
+    here.run("%tf_gpu top")
+    here.run(ANSWERED)
+    last = [one["msg_type"] for one in here.heard[before:] if one["msg_type"].endswith("display_data")]
 
     assert [WIDGET in one for one in without] == [False, False]  # it is known by now, so that nothing flickers
     assert len(both) == 2

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,16 +60,6 @@ def test_nothing_new_is_an_empty_patch(state: dict[str, Any]) -> None:
     assert message.patch(state, state) == {}
 
 
-def test_unknown_is_left_out() -> None:
-    made = row(held=None)
-
-    assert made == {"gpu": "0", "pid": 7, "kind": "C", "who": "mine", "owner": "eval.ipynb"}
-
-
-def test_a_kernel_without_a_pid_here_has_none() -> None:
-    assert "pid" not in row(pid=-7)
-
-
 def test_a_row_says_what_driver_kernel_and_server_know() -> None:
     use = GpuUse(
         gpu="0",
@@ -94,18 +85,30 @@ def test_a_row_says_what_driver_kernel_and_server_know() -> None:
     }
 
 
-def test_a_row_says_since_when_it_is_unused() -> None:
-    made = row(utilisation=0, unused=40.4)
-
-    assert (made["utilisation"], made["unused"]) == (0, 40)
-    assert "unused" not in row(utilisation=5)
+HERE = Notebook(path="a.ipynb", kernel="abc")
+ELSEWHERE = Notebook(path="/home/me/eval.ipynb", state="busy")
 
 
-def test_when_a_process_began_is_told_of_those_alone_that_no_server_knows() -> None:
-    served = Notebook(path="a.ipynb", kernel="abc")
+@pytest.mark.parametrize(
+    ("known", "sent", "absent"),
+    [
+        ({"held": None}, {"gpu": "0", "pid": 7, "kind": "C", "who": "mine", "owner": "eval.ipynb"}, {"held"}),
+        ({"pid": -7}, {}, {"pid"}),  # a kernel without a pid here
+        ({"utilisation": 0, "unused": 40.4}, {"utilisation": 0, "unused": 40}, {"state"}),
+        ({"utilisation": 5}, {"utilisation": 5}, {"unused"}),
+        # When a process began is told of those alone that no server knows.
+        ({"began": 123, "kernel": 7}, {"began": 123}, {"path"}),
+        ({"began": 123, "kernel": 7, "notebook": HERE}, {"path": "a.ipynb", "kernel": "abc"}, {"began"}),
+        ({"notebook": ELSEWHERE}, {"state": "busy"}, {"path", "kernel"}),  # a kernel of another server
+    ],
+)
+def test_what_is_not_known_or_is_not_of_this_server_is_left_out(
+    known: dict[str, Any], sent: dict[str, Any], absent: set[str]
+) -> None:
+    made = row(**known)
 
-    assert row(began=123, kernel=7)["began"] == 123
-    assert "began" not in row(began=123, kernel=7, notebook=served)
+    assert made == made | sent
+    assert not absent & made.keys()
 
 
 def test_a_gpu_says_how_much_it_is_used_and_what_its_sensors_tell() -> None:
@@ -113,12 +116,6 @@ def test_a_gpu_says_how_much_it_is_used_and_what_its_sensors_tell() -> None:
     gpu = message.state(live(replace(EMPTY, gpus=(used,))))["gpus"]["0"]
 
     assert (gpu["utilisation"], gpu["temperature"], gpu["power"]) == (0, 54, 61)
-
-
-def test_a_kernel_of_another_server_has_no_path_here() -> None:
-    made = row(notebook=Notebook(path="/home/me/eval.ipynb", state="busy"))
-
-    assert (made.get("path"), made.get("kernel"), made["state"]) == (None, None, "busy")
 
 
 def test_gpus_are_found_by_label_and_rows_by_gpu_and_pid() -> None:

@@ -11,7 +11,6 @@ import pytest
 from tests.figures import jax
 from tests.sizes import GIB
 from tfgpu_magic.engine.status import Status
-from tfgpu_magic.model.phrases import called
 from tfgpu_magic.model.report import GpuUse
 from tfgpu_magic.model.rows import Share, Table
 
@@ -69,50 +68,43 @@ def test_columns_are_aligned_and_units_stand_once() -> None:
     )
 
 
-def test_columns_without_a_word_are_left_out_and_nobody_is_said() -> None:
-    assert repr(Status(EMPTY)) == "\n".join(
-        [
-            " GPU  Name          Held      Free",
-            "   0  A100  0.0 / 16 GiB  16.0 GiB",
-            "No process holds GPU memory.",
-        ]
-    )
+DEAF = replace(EMPTY, gpus=(replace(EMPTY.gpus[0], error="no list of processes"),))
+UNUSED = replace(BUSY, time=100.0 + 7200, processes=(replace(process(8), unused=100.0),))
+JAX = replace(EMPTY, processes=(replace(process(), use=GpuUse(gpu="0", figures=jax(GIB, 2 * GIB, 4 * GIB))),))
+TORCH = replace(EMPTY, processes=(torch(0.5, 1.25),))
 
 
-def test_nobody_is_not_said_where_a_gpu_could_not_tell() -> None:
-    deaf = replace(EMPTY, gpus=(replace(EMPTY.gpus[0], error="no list of processes"),))
+@pytest.mark.parametrize(
+    ("table", "said", "not_said"),
+    [
+        (EMPTY, " GPU  Name          Held      Free\n   0  A100  0.0 / 16 GiB  16.0 GiB\nNo process", "Simulated"),
+        (DEAF, "GPU 0: no list of processes.", "No process"),
+        (replace(ABSENT, absent=False), "No NVIDIA driver was found.", "To try it"),  # one that hangs
+        (replace(EMPTY, simulated=True), "Simulated GPUs:", "Policy"),
+        (UNUSED, "   0    7     C  eval.ipynb, unused 2 h  8.0 GiB", "idle"),
+        (JAX, "JAX in use 1.0  peak 1.0  pool 2.0  limit 4.0 GiB", "PyTorch"),
+        (TORCH, "PyTorch allocated 0.5  peak 0.5  reserved 1.2 GiB", "JAX"),
+    ],
+)
+def test_what_there_is_is_said_and_what_is_not_so_is_not(table: Table, said: str, not_said: str) -> None:
+    text = repr(Status(table))
 
-    assert "No process" not in repr(Status(deaf))
-    assert "GPU 0: no list of processes." in repr(Status(deaf))
-
-
-def test_without_a_driver_it_says_what_to_do_and_how_to_try_it() -> None:
-    assert repr(Status(ABSENT)).splitlines() == [
-        "No NVIDIA driver was found.",
-        "To try it without a GPU, on a simulated machine:",
-        "  python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab",
-        "TensorFlow is not imported.",
-    ]
-
-
-def test_a_driver_that_hangs_is_no_reason_to_simulate() -> None:
-    assert repr(Status(replace(ABSENT, absent=False, summary=""))) == "No NVIDIA driver was found."
-
-
-def test_a_simulated_machine_says_so() -> None:
-    assert "Simulated GPUs:" in repr(Status(replace(EMPTY, simulated=True)))
-    assert "Simulated" not in repr(Status(EMPTY))
+    assert said in text
+    assert not_said not in text
 
 
 def test_a_hostile_name_is_text_and_nothing_else() -> None:
     hostile = replace(EMPTY, processes=(process(owner=HOSTILE), process(owner="<b>" * 3_000)))
     text, fragment = repr(Status(hostile)), html(hostile)
     page = Page(fragment)
+    row = replace(BUSY.gpus[0], name=HOSTILE, logical="<i>", policy=HOSTILE, gpu="<u>")
+    gpus = (row, replace(BUSY.gpus[2], error=HOSTILE))
+    elsewhere = Page(html(replace(BUSY, gpus=gpus, summary=HOSTILE, notes=(HOSTILE,))))
 
     assert len(text.splitlines()) == 5
     assert max(map(len, text.splitlines())) < 100
     assert "<img src=x onerror=alert(1)>?evil??[31m?&quot;" in page.text
-    assert not {"img", "b"} & {tag for tag, _ in page.tags}
+    assert not {"img", "b", "i", "u"} & {tag for tag, _ in page.tags + elsewhere.tags}
     assert not set(text + fragment) & set("\u202e\x1b\ud800")
     assert len(fragment) < 10_000
 
@@ -124,13 +116,6 @@ def test_wide_characters_take_two_columns() -> None:
     assert first.replace("学習", "abcd") == second
 
 
-def test_jaxs_own_figures_stand_below_the_process() -> None:
-    use = GpuUse(gpu="0", figures=jax(GIB, 2 * GIB, 4 * GIB))
-    shown = repr(Status(replace(EMPTY, processes=(replace(process(), use=use),))))
-
-    assert "JAX in use 1.0  peak 1.0  pool 2.0  limit 4.0 GiB" in shown
-
-
 def test_where_no_notebook_looks_each_process_has_its_policy() -> None:
     asked = replace(process(owner="train.py"), use=GpuUse(gpu="0", policy="limit 3.2 GiB", figures=jax(GIB, 0, 0)))
     *_, head, first, _, last = repr(Status(replace(EMPTY, processes=(asked, process())))).splitlines()
@@ -139,32 +124,6 @@ def test_where_no_notebook_looks_each_process_has_its_policy() -> None:
     assert first.endswith("GiB  limit 3.2 GiB")
     assert "limit" not in last
     assert "limit 3.2 GiB" not in repr(Status(replace(BUSY, processes=(asked,))))
-
-
-def test_pytorchs_own_figures_stand_below_the_process() -> None:
-    table = replace(EMPTY, processes=(torch(0.5, 1.25), process()))
-    shown = repr(Status(table)).splitlines()
-
-    assert "PyTorch allocated 0.5  peak 0.5  reserved 1.2 GiB" in Page(html(table)).text
-    assert shown[-2].split() == ["PyTorch", "allocated", "0.5", "peak", "0.5", "reserved", "1.2", "GiB"]
-    assert shown[-3].split()[3] == shown[-1].split()[3] == "eval.ipynb"
-
-
-def test_a_session_or_a_program_is_called_what_it_is() -> None:
-    shown = repr(Status(called(BUSY, "session"), here="session"))
-
-    assert "this session" in shown
-    assert "This session" in shown
-    assert "notebook" not in shown
-
-
-def test_what_is_held_without_use_stands_with_its_owner() -> None:
-    table = replace(BUSY, time=100.0 + 7200, summary="", processes=(replace(process(8), unused=100.0),))
-
-    assert repr(Status(table)).splitlines()[4:] == [
-        " GPU  PID  Type  Owner                      Held",
-        "   0    7     C  eval.ipynb, unused 2 h  8.0 GiB",
-    ]
 
 
 @pytest.mark.parametrize("table", [BUSY, EMPTY, ABSENT, Table()])
@@ -198,54 +157,30 @@ def test_tables_have_captions_and_headers_that_screen_readers_find() -> None:
     assert len([head for head in page.all("th") if head["scope"] == "row"]) == len(BUSY.gpus) + len(BUSY.processes)
 
 
-def test_a_bar_says_in_words_what_it_draws() -> None:
-    bars = [tag for tag in Page(html(BUSY)).all("div") if tag.get("role") == "img"]
-
-    assert [bar["aria-label"] for bar in bars] == ["this notebook 48.0 GiB, others 13.2 GiB, free 18.8 GiB"]
+REST = tuple(Share(who="others", text=text, size=GIB) for text in ("not listed yet", "others", "others"))
 
 
-def test_the_parts_of_a_bar_are_as_wide_as_the_shares() -> None:
-    widths = [float(width) for width in re.findall(r'style="width:([\d.]+)%"', html(BUSY))]
+def test_bars_have_their_shares_in_words_and_legends_what_is_drawn() -> None:
+    drawn = html(BUSY)
+    rests = html(replace(BUSY, gpus=tuple(replace(BUSY.gpus[0], shares=(rest,)) for rest in REST)))
+    kept = html(replace(BUSY, gpus=(replace(BUSY.gpus[0], free=int(18.5 * 2**30)),)))
+    nothing = html(replace(EMPTY, gpus=(replace(BUSY.gpus[0], shares=BUSY.gpus[0].shares[-1:]),)))
+    (bar,) = [tag for tag in Page(drawn).all("div") if tag.get("role") == "img"]
+    widths = [float(width) for width in re.findall(r'style="width:([\d.]+)%"', drawn)]
 
+    assert bar["aria-label"] == "this notebook 48.0 GiB, others 13.2 GiB, free 18.8 GiB"
     assert widths == pytest.approx([60, 16.5, 23.5])
+    assert "others · free" in Page(drawn).text.replace("  ", " ")
+    assert "yours, elsewhere" not in drawn
+    assert "not listed yet, others</span>" in rests  # whose the rest is of every GPU
+    assert "free 18.8 GiB, kept by the driver 0.3 GiB" in kept
+    assert 'tfgpu-keys"' not in nothing
 
 
-def test_a_legend_names_whose_the_rest_is_of_every_gpu() -> None:
-    whose = ("not listed yet", "others", "others")
-    rests = (Share(who="others", text=text, size=GIB) for text in whose)
-    gpus = tuple(replace(BUSY.gpus[0], shares=(rest,)) for rest in rests)
-
-    assert "not listed yet, others</span>" in html(replace(BUSY, gpus=gpus))
-
-
-def test_a_legend_names_the_patterns_that_are_there() -> None:
-    nothing_held = (replace(BUSY.gpus[0], shares=BUSY.gpus[0].shares[-1:]),)
-
-    assert "others · free" in Page(html(BUSY)).text.replace("  ", " ")
-    assert "yours, elsewhere" not in html(BUSY)
-    assert 'tfgpu-keys"' not in html(replace(EMPTY, gpus=nothing_held))
+def test_a_warning_stands_out() -> None:
+    assert "<p><strong>Warning:</strong> it" in html(replace(BUSY, notes=("Warning: it does not fit any more.",)))
 
 
 def test_every_colour_has_a_fallback_for_front_ends_without_a_theme() -> None:
     assert "var(--jp-" in html(BUSY)
     assert not re.search(r"var\(--jp-[a-z0-9-]+\)", html(BUSY))
-
-
-def test_hostile_names_of_gpus_and_policies_are_text_too() -> None:
-    row = replace(BUSY.gpus[0], name=HOSTILE, logical="<i>", policy=HOSTILE, gpu="<u>")
-    failed = replace(BUSY.gpus[2], error=HOSTILE)
-    page = Page(html(replace(BUSY, gpus=(row, failed), summary=HOSTILE, notes=(HOSTILE,))))
-
-    assert not {"img", "i", "u"} & {tag for tag, _ in page.tags}
-
-
-def test_what_the_driver_keeps_is_told_by_the_bar() -> None:
-    row = replace(BUSY.gpus[0], free=int(18.5 * 2**30))
-
-    assert "free 18.8 GiB, kept by the driver 0.3 GiB" in html(replace(BUSY, gpus=(row,)))
-
-
-def test_a_warning_stands_out() -> None:
-    assert "<p><strong>Warning:</strong> it does not fit any more.</p>" in html(
-        replace(BUSY, notes=("Warning: it does not fit any more.",))
-    )

@@ -2,107 +2,18 @@
 
 from __future__ import annotations
 
-import queue
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_client.blocking.client import BlockingKernelClient
-from jupyter_client.manager import start_new_kernel
 
 from tests.machines import machine_of
 from tests.magic.shell import last
 from tests.processes import PATIENCE, run
 from tests.sizes import GIB, MIB
-from tests.slack import SLACK
+from tests.views.conftest import Kernel
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
-
-
-class Kernel:
-    """A kernel, and what it has said to the front end so far."""
-
-    def __init__(self, client: BlockingKernelClient) -> None:
-        self._client = client
-        self.heard: list[Any] = []
-
-    def start(self, source: str) -> None:
-        self._client.execute(source)
-
-    def run(self, source: str) -> None:
-        """Run a cell to its end; an error in it is the test's."""
-        asked = self._client.execute(source)
-        for said in self._listen(60 * SLACK):
-            if said["parent_header"].get("msg_id") == asked:
-                assert said["msg_type"] != "error", "\n".join(said["content"]["traceback"])
-                if said["content"].get("execution_state") == "idle":
-                    return
-        raise AssertionError("the cell did not end")
-
-    def until(self, promise: Callable[[dict[str, Any]], object], seconds: float = 15) -> dict[str, Any]:
-        """Return the first state that keeps a promise, of those that are sent from now on."""
-        for said in self._listen(seconds * SLACK):
-            state = said["content"].get("data", {}).get("state", {}).get("state") if _of_a_comm(said) else None
-            if state and promise(state):
-                return dict(state)
-        raise AssertionError(f"no such state within {seconds * SLACK:g} s")
-
-    def rest(self, seconds: float) -> None:
-        """Hear what is said in a time."""
-        for _ in self._listen(seconds):
-            pass
-
-    def states(self) -> list[Any]:
-        """Return what was sent of tables so far."""
-        sent = [said["content"]["data"].get("state", {}) for said in self.heard if said["msg_type"] == "comm_msg"]
-        return [state for state in sent if "state" in state]
-
-    def send(self, comm: str, content: dict[str, Any]) -> None:
-        """Send a custom message to a widget."""
-        self.message(comm, {"method": "custom", "content": content})
-
-    def message(self, comm: str, data: dict[str, Any]) -> None:
-        """Send a message of any kind to a widget."""
-        data = {"comm_id": comm, "data": data}
-        self._client.shell_channel.send(self._client.session.msg("comm_msg", data))
-
-    def models(self) -> list[Any]:
-        """Return the widgets opened so far that are tables."""
-        opened = [said["content"] for said in self.heard if said["msg_type"] == "comm_open"]
-        return [one for one in opened if "history" in one["data"]["state"]]
-
-    def displayed(self) -> list[Any]:
-        return [said["content"]["data"] for said in self.heard if said["msg_type"] == "display_data"]
-
-    def _listen(self, seconds: float) -> Iterator[Any]:
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            try:
-                said = self._client.get_iopub_msg(timeout=left)
-            except queue.Empty:
-                return
-            self.heard.append(said)
-            yield said
-
-
-def _of_a_comm(said: Any) -> bool:
-    return said["msg_type"] in ("comm_open", "comm_msg")
-
-
-@contextmanager
-def kernel(machine: Machine) -> Iterator[Kernel]:
-    manager, client = start_new_kernel(env=machine.environ(), extra_arguments=["--log-level=50"])
-    try:
-        made = Kernel(client)
-        made.run("%load_ext tfgpu_magic")
-        yield made
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-
 
 machine = machine_of("8GiB,16GiB", scope="function")
 
@@ -121,13 +32,12 @@ def used(state: dict[str, Any], gpu: str = "1") -> int:
 
 
 @pytest.mark.smoke
-def test_the_table_opens_with_figures_and_follows_while_a_cell_runs(machine: Machine) -> None:
-    with kernel(machine) as here:
-        here.run("%tf_gpu limit 1GiB\n%tf_gpu top")
-        (model,) = here.models()
-        here.start("import time; time.sleep(3600)")
-        neighbour = machine.add_neighbour("9GiB@1")
-        seen = here.until(lambda state: used(state) == 9 * GIB and "1 " + str(neighbour.pid) in state["rows"])
+def test_the_table_opens_with_figures_and_follows_while_a_cell_runs(here: Kernel, machine: Machine) -> None:
+    here.run("%tf_gpu limit 1GiB\n%tf_gpu top")
+    (model,) = here.models()
+    here.start("import time; time.sleep(3600)")
+    neighbour = machine.add_neighbour("9GiB@1")
+    seen = here.until(lambda state: used(state) == 9 * GIB and "1 " + str(neighbour.pid) in state["rows"])
 
     opened = model["data"]["state"]
     assert set(opened["state"]["gpus"]) == {"0", "1"}
@@ -137,15 +47,14 @@ def test_the_table_opens_with_figures_and_follows_while_a_cell_runs(machine: Mac
     assert seen["gpus"]["0"]["policy"] == "limit 1 GiB"
 
 
-def test_this_notebooks_own_figures_are_in_it_while_it_works(machine: Machine) -> None:
+def test_this_notebooks_own_figures_are_in_it_while_it_works(here: Kernel, machine: Machine) -> None:
     grow = "kept = []\nwhile len(kept) < 100: kept.append(tf.zeros(2**24)); time.sleep(.3)"
-    with kernel(machine) as here:
-        here.run("%tf_gpu visible 1; growth\nimport tensorflow as tf, time\n%tf_gpu top")
-        here.start(grow)
-        first = here.until(lambda state: "held" in this(state) and in_use(state) > 64 * MIB)
-        unattributed = [note for note in first["notes"] if "Attribution" in note]
-        later = here.until(lambda state: in_use(state) > in_use(first) + 128 * MIB)
-        held = machine.held(pid=this(later)["pid"], gpu=1)
+    here.run("%tf_gpu visible 1; growth\nimport tensorflow as tf, time\n%tf_gpu top")
+    here.start(grow)
+    first = here.until(lambda state: "held" in this(state) and in_use(state) > 64 * MIB)
+    unattributed = [note for note in first["notes"] if "Attribution" in note]
+    later = here.until(lambda state: in_use(state) > in_use(first) + 128 * MIB)
+    held = machine.held(pid=this(later)["pid"], gpu=1)
 
     assert this(later)["owner"] == "this notebook"
     assert this(later)["policy"] == "growth"
@@ -162,72 +71,44 @@ def in_use(state: dict[str, Any]) -> int:
     return int(this(state).get("figures", {}).get("TensorFlow", {}).get("in use", 0))
 
 
-def test_a_cell_that_is_run_again_shows_the_same_table(machine: Machine) -> None:
-    with kernel(machine) as here:
-        here.run("from tfgpu_magic.notebook import widget; widget.ANSWER_WITHIN = 3600")
+def test_front_ends_without_widgets_get_the_table_as_html_and_text(here: Kernel, machine: Machine) -> None:
+    here.run("%tf_gpu top")
+    here.run(f"from tfgpu_magic.notebook import widget\nwidget.SAVED_TIMEOUT = {PATIENCE}")
+    with machine.add_neighbour("9GiB@1"):  # what is drawn hears of it within a second; what is saved has it
         here.run("%tf_gpu top")
-        here.run("%tf_gpu top")
-        shown = [data["application/vnd.jupyter.widget-view+json"]["model_id"] for data in here.displayed()]
-
-        assert len(here.models()) == 1
-        assert len(shown) == 2
-        assert len(set(shown)) == 1
-
-
-def test_front_ends_without_widgets_get_the_table_as_html_and_text(machine: Machine) -> None:
-    with kernel(machine) as here:
-        here.run("%tf_gpu top")
-        here.run(f"from tfgpu_magic.notebook import widget\nwidget.SAVED_TIMEOUT = {PATIENCE}")
-        with machine.add_neighbour("9GiB@1"):  # what is drawn hears of it within a second; what is saved has it
-            here.run("%tf_gpu top")
-        (first, second) = here.displayed()
+    here.run("widget.fetch.table = lambda *_, **__: widget.Table(error='It hangs.')\n%tf_gpu top")
+    (first, second, drawn) = here.displayed()
 
     assert "Simulated GPU 16GiB" in first["text/plain"]
     assert "<table>" in first["text/html"]
     assert "9.0 / 16 GiB" in second["text/plain"]
+    assert "Simulated GPU 16GiB" in drawn["text/plain"]  # where the look for what is saved fails
+    assert "It hangs." not in drawn["text/plain"]
 
 
-def test_where_the_look_for_what_is_saved_fails_what_is_drawn_is_saved(machine: Machine) -> None:
-    with kernel(machine) as here:
-        here.run("%tf_gpu top\nfrom tfgpu_magic.notebook import widget")
-        here.run("widget.fetch.table = lambda *_, **__: widget.Table(error='It hangs.')\n%tf_gpu top")
-        (_, saved) = here.displayed()
-
-    assert "Simulated GPU 16GiB" in saved["text/plain"]
-    assert "It hangs." not in saved["text/plain"]
-
-
-def test_a_closed_table_is_looked_for_no_more(machine: Machine) -> None:
-    with kernel(machine) as here:
-        here.run("import threading, time, tfgpu_magic\ntables = [tfgpu_magic.MemoryTable() for _ in range(3)]")
-        here.run(f"assert {THREADS}.count('tfgpu_magic-top') == 1")
-        here.run(f"tables[0].close()\nwhile 'tfgpu_magic-top' in {THREADS}: time.sleep(0.1)")
-        here.run("%tf_gpu top")
-        here.until(lambda state: used(state) >= 0)
+def test_a_closed_table_is_looked_for_no_more(here: Kernel) -> None:
+    here.run("import threading, time, tfgpu_magic\ntables = [tfgpu_magic.MemoryTable() for _ in range(3)]")
+    here.run(f"assert {THREADS}.count('tfgpu_magic-top') == 1")
+    assert len(here.models()) == 1  # it costs what one does
+    here.run(f"tables[0].close()\nwhile 'tfgpu_magic-top' in {THREADS}: time.sleep(0.1)")
+    here.run("%tf_gpu top")
+    here.until(lambda state: used(state) >= 0)
 
 
-def test_a_table_that_is_made_again_and_again_costs_what_one_does(machine: Machine) -> None:
-    with kernel(machine) as here:
-        for _ in range(5):
-            here.run("tfgpu_magic.MemoryTable()" if here.models() else "import tfgpu_magic; tfgpu_magic.MemoryTable()")
-        here.run(f"import threading\nassert {THREADS}.count('tfgpu_magic-top') == 1")
-
-        assert len(here.models()) == 1
-
-
-def test_a_page_that_vanishes_is_sent_nothing_more_until_it_is_back(machine: Machine, tmp_path: Path) -> None:
+def test_a_page_that_vanishes_is_sent_nothing_more_until_it_is_back(
+    here: Kernel, machine: Machine, tmp_path: Path
+) -> None:
     away = tmp_path / "away"
-    with kernel(machine) as here:
-        here.run("from tfgpu_magic.notebook import widget; widget.PRESENT_FOR = 5.0")
-        here.run(f"%tf_gpu top\n{AWAY.format(path=str(away))}")
-        (model,) = here.models()
-        until(away.exists)
-        before = len(here.heard)
-        machine.add_neighbour("9GiB@1")
-        here.send(model["comm_id"], {"type": "drawn"})
-        here.until(lambda state: used(state) == 9 * GIB)
-        here.until(lambda state: used(state) == 9 * GIB)
-        again = here.heard[before:]
+    here.run("from tfgpu_magic.notebook import widget; widget.PRESENT_FOR = 5.0")
+    here.run(f"%tf_gpu top\n{AWAY.format(path=str(away))}")
+    (model,) = here.models()
+    until(away.exists)
+    before = len(here.heard)
+    machine.add_neighbour("9GiB@1")
+    here.send(model["comm_id"], {"type": "drawn"})
+    here.until(lambda state: used(state) == 9 * GIB)
+    here.until(lambda state: used(state) == 9 * GIB)
+    again = here.heard[before:]
 
     assert any("history" in said["content"].get("data", {}).get("state", {}) for said in again)
 
@@ -238,46 +119,43 @@ def last_in(here: Kernel) -> Any:
     return here.states()[-1] if here.states() else {}
 
 
-def test_while_a_cell_runs_a_page_that_cannot_be_heard_is_sent_less_and_less(machine: Machine) -> None:
-    with kernel(machine) as here:
-        here.run("from tfgpu_magic.notebook import widget; widget.PRESENT_FOR, widget.DOUBT = 0.5, 1.0")
-        here.run("%tf_gpu top")
-        here.start("import time; time.sleep(3600)")
-        rare = until(lambda: last_in(here), lambda state: state.get("every", 0) >= 4)
-        later = until(lambda: last_in(here), lambda state: state is not rare)
+def test_while_a_cell_runs_a_page_that_cannot_be_heard_is_sent_less_and_less(here: Kernel) -> None:
+    here.run("from tfgpu_magic.notebook import widget; widget.PRESENT_FOR, widget.DOUBT = 0.5, 1.0")
+    here.run("%tf_gpu top")
+    here.start("import time; time.sleep(3600)")
+    rare = until(lambda: last_in(here), lambda state: state.get("every", 0) >= 4)
+    later = until(lambda: last_in(here), lambda state: state is not rare)
 
     assert later["state"]["time"] - rare["state"]["time"] > 2  # of looks: a busy machine hears them late
 
 
-def test_in_colab_it_is_drawn_once_and_again_when_that_is_asked(machine: Machine) -> None:
+def test_in_colab_it_is_drawn_once_and_again_when_that_is_asked(here: Kernel, machine: Machine) -> None:
     colab = (
         "import sys, types, anywidget._util\nanywidget._util.enable_custom_widget_manager_once = lambda: None\n"
         "sys.modules['google.colab'] = types.ModuleType('google.colab')\n"
     )
-    with kernel(machine) as here:
-        here.run(colab)
-        here.run("%tf_gpu top")
-        (model,) = here.models()
-        machine.add_neighbour("9GiB@1")
-        here.run(f"import threading\nassert 'tfgpu_magic-top' not in {THREADS}")
+    here.run(colab)
+    here.run("%tf_gpu top")
+    (model,) = here.models()
+    machine.add_neighbour("9GiB@1")
+    here.run(f"import threading\nassert 'tfgpu_magic-top' not in {THREADS}")
 
-        def refreshed() -> int:
-            here.send(model["comm_id"], {"type": "refresh"})
-            return used(here.until(lambda _: True, seconds=1))
+    def refreshed() -> int:
+        here.send(model["comm_id"], {"type": "refresh"})
+        return used(here.until(lambda _: True, seconds=1))
 
-        until(refreshed, lambda size: size == 9 * GIB, despite=AssertionError)  # the next reading has it
+    until(refreshed, lambda size: size == 9 * GIB, despite=AssertionError)  # the next reading has it
 
     assert model["data"]["state"]["live"] is False
 
 
-def test_a_directory_that_cannot_be_used_is_said_and_healed(machine: Machine, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_used_is_said_and_healed(here: Kernel, tmp_path: Path) -> None:
     folder = tmp_path / "board"
     folder.symlink_to(tmp_path)
-    with kernel(machine) as here:
-        here.run(f"import os; os.environ['TFGPU_MAGIC_DIR'] = {str(folder)!r}\n%tf_gpu top")
-        (model,) = here.models()
-        folder.unlink()
-        here.until(lambda state: "error" not in state and used(state) == 0)
+    here.run(f"import os; os.environ['TFGPU_MAGIC_DIR'] = {str(folder)!r}\n%tf_gpu top")
+    (model,) = here.models()
+    folder.unlink()
+    here.until(lambda state: "error" not in state and used(state) == 0)
 
     first = model["data"]["state"]["state"]
     assert "is a link" in first["error"]
@@ -288,12 +166,6 @@ def test_in_a_terminal_top_is_one_look() -> None:
         seen = run(machine, last, "%tf_gpu top")
 
     assert "Simulated GPU 8GiB" in seen.text
-
-
-@pytest.mark.parametrize("words", ["top 5", "top --restart"])
-def test_top_takes_no_words(words: str) -> None:
-    with Machine.create("1x8GiB") as machine:
-        assert run(machine, last, f"%tf_gpu {words}").error == "UsageError"
 
 
 def test_a_missing_build_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
