@@ -160,46 +160,28 @@ def test_descriptors_that_a_program_closes_are_its_own(machine: Machine, tmp_pat
     assert [path.read_text() for path in tmp_path.glob("kept-*")] == ["all"] * 4
 
 
-def test_a_command_that_python_runs_is_a_python_program(machine: Machine, tmp_path: Path) -> None:
-    tool = tmp_path / "tool"
-    tool.write_text(
-        f"#!{sys.executable}\nimport sys, tfgpu_magic.frameworks.runtime as r; print(sys.argv, r.RUNTIME.plan.asked)"
-    )
-    tool.chmod(0o755)
-
-    done = tfgpu(machine, "run", "limit 40%", "--", "./tool", "a b", cwd=tmp_path)
-
-    assert done.stdout == "['./tool', 'a b'] limit 40%\n"
-    assert done.stderr == (
-        "tfgpu: `limit 40%` holds in tool itself, and in kernels that load tfgpu_magic. "
-        "Other programs that it starts have no limit.\n"
-    )
+ASKED = "import tfgpu_magic.frameworks.runtime as r; print(r.RUNTIME.plan.asked)"
+PLANNED = "from tfgpu_magic.engine import engine; print(*engine.plan('visible 0; limit 60% --grow').notes)"
 
 
-def test_a_limit_for_jupyter_holds_in_its_kernels(machine: Machine, tmp_path: Path) -> None:
-    (tmp_path / "cell.py").write_text(
-        "%load_ext tfgpu_magic\nimport tfgpu_magic.frameworks.runtime as r; print(r.RUNTIME.plan.asked)"
-    )
-    jupyter = str(Path(sys.executable).with_name("jupyter"))
+@pytest.mark.parametrize(
+    ("policy", "command", "cell", "said", "unsaid"),
+    [
+        ("limit 40%", "jupyter run", ASKED, "limit 40%\n", "limit 60%"),
+        ("limit 60%", "jupyter-run", PLANNED, "up to 4.8 GiB in all", "are promised"),  # not to Jupyter as well
+    ],
+)
+def test_a_limit_for_jupyter_holds_in_its_kernels(
+    machine: Machine, tmp_path: Path, policy: str, command: str, cell: str, said: str, unsaid: str
+) -> None:
+    (tmp_path / "cell.py").write_text(f"%load_ext tfgpu_magic\n{cell}")
+    jupyter, *run = command.split()
     own = {**QUIET, "IPYTHONDIR": str(tmp_path / "ipython"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
+    words = str(Path(sys.executable).with_name(jupyter)), *run, "cell.py"
+    done = tfgpu(machine, "run", policy, "--", *words, cwd=tmp_path, env=own)
 
-    done = tfgpu(machine, "run", "limit 40%", "--", jupyter, "run", "cell.py", cwd=tmp_path, env=own)
-
-    assert done.stdout == "limit 40%\n", done.stderr
-
-
-def test_what_kernels_are_promised_is_not_promised_to_jupyter_as_well(machine: Machine, tmp_path: Path) -> None:
-    (tmp_path / "cell.py").write_text(
-        "%load_ext tfgpu_magic\nfrom tfgpu_magic.engine import engine\n"
-        "print(*engine.plan('visible 0; limit 60% --grow').notes)"
-    )
-    jupyter = str(Path(sys.executable).with_name("jupyter-run"))
-    own = {**QUIET, "IPYTHONDIR": str(tmp_path / "ipython"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
-
-    done = tfgpu(machine, "run", "limit 60%", "--", jupyter, "cell.py", cwd=tmp_path, env=own)
-
-    assert "up to 4.8 GiB in all" in done.stdout, done.stderr
-    assert "are promised" not in done.stdout
+    assert said in done.stdout, done.stderr
+    assert unsaid not in done.stdout
 
 
 def test_ctrl_c_in_a_terminal_is_the_programs(machine: Machine, tmp_path: Path) -> None:

@@ -179,8 +179,8 @@ def test_a_driver_that_is_slow_keeps_the_kernel_for_a_short_look_and_is_asked_on
     assert (found["asking"], found["error"], found["plan"]["outcome"]) == (False, "", "fits")
 
 
-def refused(client: BlockingKernelClient, *cells: str) -> tuple[str, list[dict[str, Any]]]:
-    """Run cells after one that loads the extension; return the last one's status and its outputs."""
+def refused(client: BlockingKernelClient, *cells: str) -> dict[str, Any]:
+    """Run cells after one that loads the extension; return the output of the last one, which is refused."""
     for cell in ("%load_ext tfgpu_magic", *cells[:-1]):
         execute(client, cell)
     outputs: list[dict[str, Any]] = []
@@ -190,42 +190,41 @@ def refused(client: BlockingKernelClient, *cells: str) -> tuple[str, list[dict[s
             outputs.append(message["content"])
 
     reply = client.execute_interactive(cells[-1], timeout=120 * SLACK, output_hook=hear)
-    return reply["content"]["status"], outputs
+    assert reply["content"]["status"] == "error"
+    (output,) = outputs
+    return output
 
 
+@pytest.mark.parametrize(
+    ("cells", "offered"),
+    [
+        (["%tf_gpu visible 0; limit 4GiB"], "%tf_gpu pick --need 4GiB; limit 4GiB"),
+        ([FULL, "%tf_gpu limit 1 GiB"], "%tf_gpu limit 1GiB --restart"),  # too late
+    ],
+)
 def test_a_refused_cell_tells_the_page_which_lines_its_text_offers(
-    client: BlockingKernelClient, machine: Machine
+    client: BlockingKernelClient, machine: Machine, cells: list[str], offered: str
 ) -> None:
-    neighbour = machine.add_neighbour("6GiB@0")
-    status, (output,) = refused(client, "%tf_gpu visible 0; limit 4GiB")
-    neighbour.stop()
+    with machine.add_neighbour("6GiB@0"):
+        output = refused(client, *cells)
     said, refusal = output["data"]["text/plain"], output["data"][OFFERS]
 
-    assert status == "error"
-    assert said.startswith("UsageError: Not applied.")
-    assert refusal["line"] == "%tf_gpu visible 0; limit 4GiB"
-    assert refusal["offers"][0] == "%tf_gpu pick --need 4GiB; limit 4GiB"
+    assert said.startswith("UsageError: ")
+    assert refusal["line"] == cells[-1]
+    assert refusal["offers"][0] == offered
     assert all(said.count(line) == 1 for line in refusal["offers"])
 
 
-def test_too_late_offers_the_line_that_restarts(client: BlockingKernelClient) -> None:
-    _, (output,) = refused(client, FULL, "%tf_gpu limit 2 GiB")
-
-    assert output["data"][OFFERS]["offers"] == ["%tf_gpu limit 2GiB --restart"]
-    assert "%tf_gpu limit 2GiB --restart" in output["data"]["text/plain"]
-
-
 def test_a_line_that_is_wrong_offers_nothing(client: BlockingKernelClient) -> None:
-    status, (output,) = refused(client, "%tf_gpu limit much")
+    output = refused(client, "%tf_gpu limit much")
 
-    assert status == "error"
     assert (output["name"], output["text"].split(".")[0]) == ("stderr", "UsageError: 'much' is not a size")
 
 
 def test_a_handler_of_the_users_own_stays_theirs(client: BlockingKernelClient, machine: Machine) -> None:
     mine = "get_ipython().set_custom_exc((KeyError,), lambda *error, **options: print('mine'))"
     with machine.add_neighbour("6GiB@0"):
-        _, (refused_,) = refused(client, mine, "%tf_gpu visible 0; limit 4GiB")
+        output = refused(client, mine, "%tf_gpu visible 0; limit 4GiB")
 
-    assert refused_["text"].startswith("UsageError: Not applied.")
+    assert output["text"].startswith("UsageError: Not applied.")
     assert execute(client, "{}['a']") == "mine\n"

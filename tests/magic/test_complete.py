@@ -19,7 +19,6 @@ LINES = [
     ("%tf_gpu visible ", ["0", "1", "all", "none"], ["2"]),
     ("%tf_gpu visible 0,", ["1"], ["0", "2"]),
     ("%tf_gpu limit ", ["0=", "1=", "--grow", "--gpu", "--restart"], ["--cpu"]),
-    ("%tf_gpu limit 2GiB --g", ["--grow", "--gpu"], ["--restart"]),
     ("%tf_gpu split 2 --gpu ", ["0", "1"], ["--grow"]),
     ("%tf_gpu plan li", ["limit"], ["plan"]),
     ("%tf_gpu pick; li", ["limit"], ["list"]),
@@ -27,15 +26,20 @@ LINES = [
     ("%tf_gpu limit 2GiB --", ["--grow", "--restart"], ["--abs"]),
     ("%tf_gpu status --", [], ["--restart"]),
     ("%tf_gpu par", ["park"], ["unpark"]),
-    ("%tf_gpu unp", ["unpark"], ["park"]),
     ("%tf_gpu park ", ["--check", "--auto"], ["--restart", "abs"]),
     ("%tf_gpu park --auto ", ["20m", "off"], ["--check", "abs"]),
     ("%tf_gpu park --auto 20m ", ["--when-needed"], ["--auto", "off"]),
-    ("%tf_gpu code spl", ["split"], []),
     ("%tf_gpu GRO", ["growth"], []),
     ("%tf_gpu jobs ", ["stop"], ["--restart", "abs"]),
     ("%tf_gpu isolate ", ["--warm"], ["--restart", "abs"]),
     ("%tf_gpu plan growth ", ["on", "off"], ["--restart", "abs"]),
+    ("%tf_gpu growth on ", [], ["on", "off"]),
+    ("%tf_gpu limit 2GiB ", ["0=", "1="], ["2GiB", "25%"]),
+    ("%tf_gpu limit 0=1GiB --grow ", ["1=", "2GiB", "25%"], ["0="]),
+    ("%tf_gpu split --cpu ", ["2", "4"], ["0="]),
+    ("%tf_gpu split 2 ", [], ["2", "4"]),
+    ("%tf_gpu visible all ", [], ["all", "none", "0"]),
+    ("%tf_gpu pick ", [], ["0", "2GiB"]),
     ("%tf_gpu growth; ", ["limit"], ["status", "top", "abs"]),
     ("%tf_gpu pick --need ", ["2GiB"], ["--restart", "abs"]),
     ("%%tf_gpu ", ["isolate"], ["growth", "abs"]),
@@ -48,8 +52,6 @@ LINES = [
     ("%%tf_gpu isolate --", ["--gpus", "--timeout", "--detach"], ["abs", "--restart", "--warm"]),
     ("%%tf_gpu isolate --gpus 1 --", ["--timeout"], ["--gpus", "abs"]),
     ("%%tf_gpu isolate -o x limit 2GiB --", ["--grow", "--detach"], ["-o", "abs"]),
-    ("%%tf_gpu isolate limit ", ["0=", "1=", "50%"], ["--restart", "abs"]),
-    ("%%tf_gpu isolate --timeout ", ["10m"], ["--grow", "abs"]),
 ]
 """Lines, each with some of what is offered at their end, and of what is not."""
 
@@ -85,14 +87,10 @@ def test_tab_completes_the_names_of_mig_instances() -> None:
     assert sorted(matches) == ["--restart", "0.1", "0.2", "1", "all", "none"]
 
 
-def test_tab_completes_the_notebooks_names_where_a_cell_sends_or_brings_them() -> None:
+@pytest.mark.parametrize("line", ["%%tf_gpu isolate -i model,ima", "tf_gpu = ima"])
+def test_tab_completes_the_notebooks_names_where_a_cell_sends_them_and_elsewhere_as_ipython(line: str) -> None:
     with Machine.create("1x8GiB") as machine:
-        assert run(machine, _complete, "%%tf_gpu isolate -i model,ima", "images = model = 1") == ["images"]
-
-
-def test_a_name_of_the_persons_own_is_left_to_ipython() -> None:
-    with Machine.create("1x8GiB") as machine:
-        assert "images" in run(machine, _complete, "tf_gpu = ima", "images = 1")
+        assert "images" in run(machine, _complete, line, "images = model = 1")
 
 
 def test_jupyter_completes_as_ipython_does() -> None:

@@ -1,4 +1,4 @@
-"""What is said of a plan that was applied, and what a process that starts from here has of this one."""
+"""What a process that starts from here has of this one, and what is reported of a ceiling without a GPU."""
 
 from __future__ import annotations
 
@@ -8,35 +8,12 @@ from tests.policy.test_plan import gpu, snapshot
 from tfgpu_magic.engine import engine
 from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING
 from tfgpu_magic.policy.process_state import ProcessState, Stage
 
-LIMIT = parse("limit 1GiB")
 GROWTH = parse("growth")
-ONE = (Device(gpu=gpu(0), limits=(2**30,), words=LIMIT.memory[0]),)
-
-
-@pytest.mark.parametrize(
-    ("plan", "stage", "said"),
-    [
-        (Plan(asked=LIMIT, settled=LIMIT, devices=ONE), Stage.ABSENT, "waits for TensorFlow's import."),
-        (Plan(asked=LIMIT, settled=LIMIT, devices=ONE), Stage.IMPORTED, "is in force from TensorFlow's first op on."),
-        (Plan(asked=LIMIT, settled=LIMIT, devices=ONE), Stage.READY, "is in force."),
-        (Plan(asked=LIMIT, settled=LIMIT, judged=False), Stage.ABSENT, "is checked against the GPUs again then."),
-        (Plan(asked=LIMIT, settled=LIMIT, growth=False), Stage.ABSENT, "has no effect here: TensorFlow sees no GPU."),
-        (Plan(asked=GROWTH, settled=GROWTH), Stage.ABSENT, "also for programs that are started from here."),
-        (Plan(asked=GROWTH, settled=GROWTH, in_force=True), Stage.READY, "is in force already."),
-    ],
-)
-def test_how_a_plan_stands_follows_from_the_plan_and_how_far_tensorflow_has_come(
-    plan: Plan, stage: Stage, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "current_stage", lambda: stage)
-
-    assert engine.standing(plan).endswith(said)
 
 
 def test_a_process_that_starts_from_here_is_told_what_this_one_is(monkeypatch: pytest.MonkeyPatch) -> None:

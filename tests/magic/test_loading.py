@@ -10,7 +10,8 @@ from unittest import mock
 
 import pytest
 
-from tests.magic.shell import Seen, cells, configured, last
+from tests.magic.cells import NOT, Cells, in_a_process
+from tests.magic.shell import Seen, cells, configured
 from tests.processes import QUIET, run
 from tfgpu_magic.policy.settings import removed
 from tfgpu_magic.probe import Probe
@@ -69,30 +70,24 @@ def test_a_first_policy_imports_nothing_that_only_other_frameworks_a_ceiling_or_
     assert not imported & {"secrets", "psutil", "tensorflow", *(f"tfgpu_magic.{room}" for room in rooms)}
 
 
+WAITS = "%tf_gpu plan", "`limit 1GiB` waits for TensorFlow's import"
+CONFIGURED = "%config TfGpuMagics.policy = 'limit 1GiB'"
+
+
 @pytest.mark.smoke
-def test_to_load_the_extension_again_leaves_what_was_said_meanwhile() -> None:
+@pytest.mark.parametrize(
+    "cells",
+    [
+        Cells("%tf_gpu limit 1GiB", "%reload_ext tfgpu_magic", WAITS, env={"TFGPU_POLICY": "growth"}),
+        Cells(CONFIGURED, WAITS),
+        Cells("%reload_ext tfgpu_magic", CONFIGURED, WAITS),
+        Cells(("%config TfGpuMagics.policy = 'limti 1GiB'", "'limti' is not a word of %tf_gpu", NOT + "Traceback")),
+    ],
+    ids=["to load it again leaves what was said", "a cell configures", "also when it is loaded again", "and is wrong"],
+)
+def test_what_was_said_or_configured_in_a_cell_counts(cells: Cells) -> None:
     with Machine.create("1x8GiB") as machine:
-        seen: Seen = run(
-            machine,
-            last,
-            "%tf_gpu limit 1GiB",
-            "%reload_ext tfgpu_magic",
-            "%tf_gpu plan",
-            env={"TFGPU_POLICY": "growth"},
-        )
-
-    assert seen.value.startswith("`limit 1GiB`")
-
-
-@pytest.mark.parametrize("lines", [(), ("%reload_ext tfgpu_magic",)])
-def test_a_policy_that_is_configured_in_a_cell_is_applied_there(lines: tuple[str, ...]) -> None:
-    with Machine.create("1x8GiB") as machine:
-        seen: Seen = run(machine, last, *lines, "%config TfGpuMagics.policy = 'limit 1GiB'", "%tf_gpu plan")
-        wrong: Seen = run(machine, last, "%config TfGpuMagics.policy = 'limti 1GiB'")
-
-    assert seen.value.startswith("`limit 1GiB` is in force")
-    assert "'limti' is not a word of %tf_gpu" in wrong.text
-    assert "Traceback" not in wrong.text
+        cells.play(in_a_process(machine))
 
 
 def test_the_extension_can_be_unloaded_and_loaded_again() -> None:
@@ -106,11 +101,10 @@ def test_the_extension_can_be_unloaded_and_loaded_again() -> None:
 
 @pytest.mark.parametrize("name", ["parking", "parking_on_open_module", "parking_memory", "parking_disk"])
 def test_a_setting_that_was_removed_is_refused_in_the_cell_that_sets_it(name: str) -> None:
-    said = removed(name, "`%config`")
     with Machine.create("1x8GiB") as machine:
         refused, other = run(machine, cells, f"%config TfGpuMagics.{name} = 'ask'", "%config TfGpuMagics.why = False")
 
-    assert refused.text.count(said) == 1
+    assert refused.text.count(removed(name, "`%config`")) == 1
     assert other.text == ""  # nothing of it stays
 
 

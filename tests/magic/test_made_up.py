@@ -44,7 +44,6 @@ ANSWERED = [
     ("%tf_gpu BARK 2  # twice", "woof woof"),
     ("%%tf_gpu howl --loud 3\nauh", "auh --loud 3"),
     ("%tf_gpu help", "bark [N]         says woof, N times"),
-    ("%tf_gpu help", "%%tf_gpu howl [--loud N] [--at NAMES] [WORDS]"),
     ("%tf_gpu help", "A wolf says the cell.\n\n  --loud N  so loud"),
     ("print(get_ipython().object_inspect('%tf_gpu')['docstring'])", "says woof, N times"),
 ]
@@ -53,21 +52,17 @@ REFUSED = [
     ("%%tf_gpu howk\n1", "Did you mean 'howl'?"),
     ("%tf_gpu woof", "A dog is `%tf_gpu bark`."),
     ("%tf_gpu list", "Who holds what is `%tf_gpu status`."),
-    ("%tf_gpu plan woof", "A dog is `%tf_gpu bark`."),
     ("%tf_gpu growth; bark", "`bark` is no policy"),
     (
         "%%tf_gpu bark\n1",
         "only `%%tf_gpu measure`, `%%tf_gpu isolate` or `%%tf_gpu howl` can stand. 'bark' stands in a line",
     ),
     ("%tf_gpu bark --restart", "`bark` sets nothing, so --restart has no place beside it."),
-    ("%%tf_gpu howl --restart\n1", "`howl` sets nothing"),
 ]
 OFFERED = [
     ("%tf_gpu ba", ["bark"]),
     ("%tf_gpu bark ", ["--twice", "2", "3"]),
-    ("%tf_gpu bark 2 ", ["--twice"]),
     ("%%tf_gpu ", ["howl", "isolate", "measure"]),
-    ("%%tf_gpu bark ", []),
     ("%%tf_gpu howl --at im", ["images"]),
     ("%%tf_gpu howl --lo", ["--loud"]),
     ("%%tf_gpu howl visible 1", ["1"]),
@@ -75,17 +70,17 @@ OFFERED = [
 
 
 @pytest.fixture(scope="module")
-def seen() -> tuple[dict[str, Seen], list[list[str]]]:
+def seen() -> tuple[dict[str, Seen], dict[str, list[str]]]:
     """What each cell gives, and what is offered at the end of each line: one process for all of them."""
     with Machine.create("2x8GiB") as machine:
-        found: tuple[dict[str, Seen], list[list[str]]] = run(
+        found: tuple[dict[str, Seen], dict[str, list[str]]] = run(
             machine, _seen, [cell for cell, _ in ANSWERED + REFUSED], [line for line, _ in OFFERED]
         )
     return found
 
 
 @pytest.mark.parametrize(("cell", "told"), ANSWERED)
-def test_it_is_answered_and_explained(seen: tuple[dict[str, Seen], list[list[str]]], cell: str, told: str) -> None:
+def test_it_is_answered_and_explained(seen: tuple[dict[str, Seen], dict[str, list[str]]], cell: str, told: str) -> None:
     one = seen[0][cell]
 
     assert " ".join(told.split()) in " ".join(one.text.split())
@@ -94,7 +89,7 @@ def test_it_is_answered_and_explained(seen: tuple[dict[str, Seen], list[list[str
 
 @pytest.mark.parametrize(("cell", "told"), REFUSED)
 def test_it_is_refused_where_it_may_not_stand_and_suggested_where_it_may_be_meant(
-    seen: tuple[dict[str, Seen], list[list[str]]], cell: str, told: str
+    seen: tuple[dict[str, Seen], dict[str, list[str]]], cell: str, told: str
 ) -> None:
     one = seen[0][cell]
 
@@ -105,12 +100,12 @@ def test_it_is_refused_where_it_may_not_stand_and_suggested_where_it_may_be_mean
 
 @pytest.mark.parametrize(("line", "offered"), OFFERED)
 def test_tab_offers_it_and_what_it_takes(
-    seen: tuple[dict[str, Seen], list[list[str]]], line: str, offered: list[str]
+    seen: tuple[dict[str, Seen], dict[str, list[str]]], line: str, offered: list[str]
 ) -> None:
-    assert seen[1][[line for line, _ in OFFERED].index(line)] == offered
+    assert seen[1][line] == offered
 
 
-def _seen(sources: list[str], lines: list[str]) -> tuple[dict[str, Seen], list[list[str]]]:
+def _seen(sources: list[str], lines: list[str]) -> tuple[dict[str, Seen], dict[str, list[str]]]:
     """Run the cells with both words in the table, put there before the extension is loaded, and complete the lines."""
     from IPython.core.completer import provisionalcompleter
     from IPython.core.interactiveshell import InteractiveShell
@@ -121,7 +116,8 @@ def _seen(sources: list[str], lines: list[str]) -> tuple[dict[str, Seen], list[l
     cells("images = 1")
     with provisionalcompleter():
         shell = InteractiveShell.instance()
-        return answers, [sorted(one.text for one in shell.Completer.completions(line, len(line))) for line in lines]
+        offered = {line: sorted(one.text for one in shell.Completer.completions(line, len(line))) for line in lines}
+    return answers, offered
 
 
 def answer(said: Line) -> str:

@@ -10,22 +10,16 @@ from contextlib import contextmanager
 import pytest
 
 from tests.jupyter import Notebook, Server, serving
-from tests.magic.shell import cells
 from tests.processes import QUIET
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
-FIRST_OP = "import tensorflow as tf; kept = tf.constant(1.0)"
-
 
 @pytest.fixture(scope="module")
-def hall(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machine, Server]]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("home")
-    with (
-        Machine.create("1x16GiB") as machine,
-        serving(machine, home, environment=QUIET) as server,
-    ):
-        yield machine, server
+    with Machine.create("1x16GiB") as machine, serving(machine, home, environment=QUIET) as server:
+        yield server
 
 
 @contextmanager
@@ -48,51 +42,24 @@ def heard(notebook: Notebook, code: str, part: str, *, seconds: float = 20.0) ->
     return until(lambda: notebook.run(code), lambda said: part in said, seconds=seconds, every=0.2)
 
 
-def kill(notebook: Notebook) -> None:
-    """End its kernel as a crash does."""
-    os.kill(notebook.pid, signal.SIGKILL)
-
-
-def held(machine: Machine, *started: Notebook) -> list[int]:
-    return [machine.held(pid=one.pid) for one in started]
-
-
-def test_the_third_notebook_at_40_percent_is_told_by_name_while_all_is_free(hall: tuple[Machine, Server]) -> None:
-    machine, server = hall
-    with notebooks(server, "first.ipynb", "second.ipynb", "third.ipynb") as (first, second, third):
-        first.run("%tf_gpu limit 40%")
-        said = second.run("%tf_gpu limit 40%")
-        promises = "6.9 GiB to first.ipynb, 6.9 GiB to second.ipynb and 6.9 GiB to this"
-        told = heard(third, "%tf_gpu plan limit 40%", promises)
-        asked = third.run("%tf_gpu limit 40%")
-        status = third.run("%tf_gpu")
-
-    assert "promised" not in said
-    assert "20.7 GiB of its 15.8 GiB are promised: " in told
-    for text in (told, asked):
-        assert promises in text
-        assert "Not applied" not in text
-    assert (
-        "Memory of GPU 0 is promised and not taken yet: 6.9 GiB to first.ipynb and 6.9 GiB to second.ipynb." in status
-    )
-    assert machine.held() == 0
-
-
 def test_the_second_cap_of_60_percent_is_told_and_a_killed_kernel_promises_nothing(
-    hall: tuple[Machine, Server],
+    server: Server,
 ) -> None:
-    _, server = hall
     with notebooks(server, "first.ipynb", "second.ipynb") as (first, second):
         first.run("%tf_gpu limit 60% --grow")
         told = heard(second, "%tf_gpu plan limit 60% --grow", "first.ipynb")
-        kill(first)
+        asked = second.run("%tf_gpu limit 60% --grow")
+        status = second.run("%tf_gpu")
+        os.kill(first.pid, signal.SIGKILL)  # as a crash does
         until(lambda: second.run("%tf_gpu plan limit 60% --grow"), lambda said: "promised" not in said)
 
     assert "20.2 GiB of its 15.8 GiB are promised: 10.1 GiB to first.ipynb and 10.1 GiB to this" in told
+    assert "promised: " in asked
+    assert "Not applied" not in asked
+    assert "Memory of GPU 0 is promised and not taken yet: 10.1 GiB to first.ipynb" in status
 
 
-def test_what_an_isolated_call_has_leased_counts_in_every_notebook(hall: tuple[Machine, Server]) -> None:
-    _, server = hall
+def test_what_an_isolated_call_has_leased_counts_in_every_notebook(server: Server) -> None:
     with notebooks(server, "calls.ipynb", "other.ipynb") as (calls, other):
         calls.run("%%tf_gpu isolate --detach limit 8GiB\nimport time; time.sleep(600)")
         until(lambda: calls.run("%tf_gpu jobs"), lambda said: " running " in said, seconds=60)
@@ -105,7 +72,3 @@ def test_what_an_isolated_call_has_leased_counts_in_every_notebook(hall: tuple[M
     assert "8.5 GiB to " in leased
     assert "8.5 GiB to calls.ipynb's isolated call and 8.5 GiB to this" in told
     assert "grows" in freed
-
-
-def _say(*lines: str) -> list[str]:
-    return [seen.text for seen in cells(*lines)]

@@ -79,17 +79,6 @@ def test_figures_that_cannot_be_had_are_unknown_until_they_can(
     until(lambda: posted[-1].uses, seconds=5)
 
 
-def test_a_kernel_whose_silent_cell_has_ended_is_reported_idle(
-    here: BoardDirectory, posted: list[Report], reporting: Reporter
-) -> None:
-    reporting.start()
-    until(lambda: posted, seconds=5)
-    reporting.note_idle()
-    until(lambda: not posted[-1].busy, seconds=5)
-
-    assert posted[0].busy
-
-
 LOADS = """
 import sys
 from IPython.core.interactiveshell import InteractiveShell

@@ -115,13 +115,18 @@ def asked(runtime: Path, *, wrapped: str = FIND, **environment: str) -> str:
     return done.stdout
 
 
-def test_the_server_that_a_kernel_comes_from_is_found_and_gets_its_token(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("token", "hub", "found"), [(SECRET, "", SECRET), ("", "the-hubs", "the-hubs")], ids=["its own", "JupyterHub's"]
+)
+def test_the_server_that_a_kernel_comes_from_is_found_and_gets_its_token(
+    tmp_path: Path, token: str, hub: str, found: str
+) -> None:
     with listening() as ours:
-        tell(tmp_path, ours.port)
+        tell(tmp_path, ours.port, token=token)
 
-        assert asked(tmp_path) == f"found {SECRET}\n"
+        assert asked(tmp_path, **({"JUPYTERHUB_API_TOKEN": hub} if hub else {})) == f"found {found}\n"
     assert ours.heard.startswith("GET /user/me/api/kernels/0123-abc HTTP/1.1\r\n")
-    assert f"Authorization: token {SECRET}\r\n" in ours.heard
+    assert f"Authorization: token {found}\r\n" in ours.heard
     assert f"Host: localhost:{ours.port}\r\n" in ours.heard
 
 
@@ -209,14 +214,6 @@ def test_no_proxy_hears_it_either(tmp_path: Path) -> None:
 
         assert asked(tmp_path, http_proxy=f"http://127.0.0.1:{proxy.port}", no_proxy="") == f"found {SECRET}\n"
         assert proxy.heard == ""
-
-
-def test_under_jupyterhub_the_hubs_token_is_taken(tmp_path: Path) -> None:
-    with listening() as ours:
-        tell(tmp_path, ours.port, token="")
-
-        assert asked(tmp_path, JUPYTERHUB_API_TOKEN="the-hubs") == "found the-hubs\n"
-    assert "Authorization: token the-hubs\r\n" in ours.heard
 
 
 def test_https_with_a_certificate_of_its_own_is_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,6 @@ FORTY, NO_GPU = "limit 40%", "visible none"
 GROUP, OTHER = str(os.getegid()), "4294967294"
 
 
-# --- IPython's configuration ---
-
-
 @pytest.mark.parametrize(
     ("given", "in_force", "told"),
     [
@@ -47,6 +45,9 @@ GROUP, OTHER = str(os.getegid()), "4294967294"
         ({"ceiling": FORTY, "policies": 5, "grace": None}, FORTY, "`policies = 5`"),
         ({"ceiling": FORTY, "policy": ["growth"]}, FORTY, "`['growth']`, from the configuration, is NOT in force"),
         ({"ceiling": 0.4}, NO_GPU, "The ceiling `0.4`, from the configuration, was not understood"),
+        ({"ceiling": "limti 40%"}, FORTY, "The ceiling `limti 40%`, from the configuration, was not understood"),
+        ({"ceiling": "little"}, NO_GPU, "`visible none` holds."),
+        ({"ceiling": "limit 0=4GiB,1=8GiB"}, "limit 4GiB", "A ceiling is one limit for all GPUs alike: `limit 40%`"),
         ({"ceilings": 5}, NO_GPU, "`ceilings = 5`, from the configuration, cannot be read"),
         ({"cieling": FORTY}, FORTY, "`cieling`, from the configuration, is no setting. It counts as `ceiling`."),
         ({"ceiling": FORTY, "qiet": True}, FORTY, "`qiet`, from the configuration, is no setting. Did you mean"),
@@ -61,6 +62,20 @@ def test_a_setting_that_is_wrong_leaves_the_rest_standing_and_is_told(
 
     assert found == in_force
     assert told in said
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "variable", "in_force"),
+    [
+        ("limit 60%", FORTY, FORTY),
+        (FORTY, "limit 60%", FORTY),
+        (FORTY, "limit 2GiB", "limit 40%; limit 2GiB"),
+    ],
+)
+def test_of_the_configurations_and_the_environments_ceiling_the_lower_holds(
+    machine: Machine, ceiling: str, variable: str, in_force: str
+) -> None:
+    assert run(machine, _in_force, {"ceiling": ceiling}, env={"TFGPU_CEILING": variable})[0] == in_force
 
 
 def test_the_variable_holds_whatever_is_wrong_in_the_configuration(machine: Machine) -> None:
@@ -83,9 +98,6 @@ def test_what_fails_when_it_is_enforced_leaves_growth_and_no_gpu_under_a_ceiling
         assert [0 < size < GIB for size in sizes] == taken
 
 
-# --- groups ---
-
-
 @pytest.mark.parametrize(
     ("given", "held"),
     [
@@ -100,9 +112,6 @@ def test_a_ceiling_by_group_is_that_of_the_first_and_of_those_that_nobody_knows(
     given: Mapping[str, Any], held: list[str]
 ) -> None:
     assert [text for text, _ in settings.of_configuration({"TfGpuMagics": given}).ceilings] == held
-
-
-# --- the administrator's file ---
 
 
 @pytest.mark.parametrize(
@@ -188,12 +197,7 @@ def test_what_survives_a_users_list_and_a_file_that_raises(
 
 @dataclass(frozen=True)
 class Site:
-    """The files of an administrator and a user.
-
-    Attributes:
-        file: the administrator's own file.
-        home: the user's directory.
-    """
+    """The files of an administrator, whose own this is, and of a user, whose home this is."""
 
     file: Path
     home: Path
@@ -233,17 +237,19 @@ def _in_force(given: Any, section: str = "TfGpuMagics", file: Path | None = None
     return str(RUNTIME.ceiling), loaded.text
 
 
-def _in_force_in_spite_of_an_exception() -> tuple[str, str]:
+def _with_an_exception() -> AbstractContextManager[object]:
     from tfgpu_magic.engine import enforcement
 
-    with mock.patch.object(enforcement, "enforce_configured", side_effect=ValueError("today not")):
+    return mock.patch.object(enforcement, "enforce_configured", side_effect=ValueError("today not"))
+
+
+def _in_force_in_spite_of_an_exception() -> tuple[str, str]:
+    with _with_an_exception():
         return _in_force({})
 
 
 def _use_with_an_exception() -> tuple[str, list[int]]:
-    from tfgpu_magic.engine import enforcement
-
-    with mock.patch.object(enforcement, "enforce_configured", side_effect=ValueError("today not")):
+    with _with_an_exception():
         (loaded, *_) = configured({}, "import tensorflow")
     touch_every_gpu()
     return loaded.text, held()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.policy.test_plan import gpu, kernel, planned, snapshot
+from tests.policy.test_plan import after, check, gpu, kernel, planned, snapshot
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
@@ -45,10 +45,8 @@ def plan(words: str, most: str = "limit 40%", gpus: tuple[Gpu, ...] = ROOM, **mo
 def test_what_asks_for_no_limit_is_held_to_the_ceiling_and_that_is_said(words: str, takes: list[str]) -> None:
     made = plan(words)
 
-    assert str(made.asked) == words.replace("default", "")
-    assert list(map(made.takes, made.devices)) == takes
+    check(made, {"asked": words.replace("default", ""), "takes": takes})
     assert any("The ceiling here is `limit 40%`" in note for note in made.notes)
-    assert made.limited
 
 
 @pytest.mark.parametrize("words", ["limit 1GiB", "limit 40%", "limit 3.1GiB --grow", "split 1GiB 2GiB", "visible none"])
@@ -85,30 +83,28 @@ def test_of_a_share_and_a_size_the_lower_holds_on_each_gpu() -> None:
     gpus = (gpu(0, 7.5), Gpu(index=1, uuid="GPU-1", name="T", total=4 * GIB, free=4 * GIB))
     made = plan("growth", "limit 50%; limit 3GiB", gpus)
 
-    assert [device.limits for device in made.devices] == [(3 * GIB,), (2 * GIB,)]
-    assert made.grows
+    check(made, {"takes": ["limit 3 GiB, grows", "limit 2 GiB, grows"]})
 
 
-def test_a_limit_that_is_taken_at_once_may_follow_growth_which_no_other_gpu_is_left_with() -> None:
-    first = plan("growth")
-    then = plan("limit 0=1GiB", asked=first.asked, settled=first.settled)
-    again = plan("growth", asked=then.asked, settled=then.settled)
+@pytest.mark.parametrize(
+    ("earlier", "later", "takes"),
+    [
+        ("growth", "limit 0=1GiB", ["limit 1 GiB", "limit 3.2 GiB"]),
+        ("limit 0=1GiB", "growth", ["limit 3.2 GiB, grows"] * 2),
+    ],
+)
+def test_a_limit_that_is_taken_at_once_and_growth_may_follow_each_other(
+    earlier: str, later: str, takes: list[str]
+) -> None:
+    check(plan(later, **after(earlier, *ROOM, ceiling=read("limit 40%"))), {"takes": takes})
 
-    assert [[made.takes(device) for device in made.devices] for made in (then, again)] == [
-        ["limit 1 GiB", "limit 3.2 GiB"],
-        ["limit 3.2 GiB, grows"] * 2,
-    ]
 
+def test_a_first_cell_can_be_run_again_when_it_is_in_force_and_no_other() -> None:
+    here: dict[str, Any] = {"stage": Stage.READY, **after("growth", *ROOM, ceiling=read("limit 40%"))}
 
-@pytest.mark.parametrize(("words", "in_force"), [("growth", True), ("limit 1GiB", False)])
-def test_a_first_cell_can_be_run_again_when_it_is_in_force(words: str, in_force: bool) -> None:
-    first = plan("growth")
-    here: dict[str, Any] = {"stage": Stage.READY, "asked": first.asked, "settled": first.settled}
-    if in_force:
-        assert plan(words, **here).in_force
-    else:
-        with pytest.raises(Refused, match="already using"):
-            plan(words, **here)
+    assert plan("growth", **here).in_force
+    with pytest.raises(Refused, match="already using"):
+        plan("limit 1GiB", **here)
 
 
 @pytest.mark.parametrize("words", ["growth", "visible all", "default"])
@@ -171,12 +167,6 @@ def test_its_text_is_read_as_the_same_ceiling(text: str, amounts: str) -> None:
     assert read(amounts) == read(text)
 
 
-@pytest.mark.parametrize("text", ["", "growth", "split 2", "limit 0=1GiB", "visible 0,1; limit 40%", "pick", "40%"])
-def test_what_is_no_ceiling_is_refused(text: str) -> None:
-    with pytest.raises(PolicyError):
-        read(text)
-
-
 @pytest.mark.parametrize(
     ("text", "held"),
     [
@@ -184,17 +174,24 @@ def test_what_is_no_ceiling_is_refused(text: str) -> None:
         ("40%", "limit 40%"),
         ("visible 0,1; limit 40%", "limit 40%"),
         ("limit 0=1GiB 1=60%", "limit 60%; limit 1GiB"),
+        ("limit 0=1GiB", "limit 1GiB"),
         ("limit fourty", "visible none"),
-        ("growth", "visible none"),
-        ("limit 0%", "visible none"),
+        *((text, "visible none") for text in ("growth", "split 2", "pick", "limit 0%")),
     ],
 )
-def test_one_that_is_misspelt_never_falls_to_nothing(text: str, held: str) -> None:
+def test_what_is_no_ceiling_is_refused_and_never_falls_to_nothing(text: str, held: str) -> None:
+    with pytest.raises(PolicyError):
+        read(text)
     found = safe(text, "the configuration")
 
     assert str(found) == held
     assert f"`{text}`, from the configuration, was not understood" in found.flaws[0]
     assert f"`{held}` holds." in found.flaws[0]
+
+
+def test_an_empty_text_is_no_ceiling() -> None:
+    with pytest.raises(PolicyError):
+        read("")
 
 
 @pytest.mark.parametrize("words", ["growth", "visible 0", "limit 1GiB", "pick"])
@@ -206,8 +203,9 @@ def test_one_that_allows_no_gpu_refuses_all_words_for_one(words: str) -> None:
     assert str(plan("default", "visible none").asked) == "visible none"
 
 
-def test_it_can_only_be_lowered() -> None:
-    assert read("limit 40%").lower_of(read("limit 60%")) == read("limit 40%")
-    assert read("limit 40%").lower_of(read("limit 20%")) == read("limit 20%")
-    assert read("limit 40%").lower_of(Ceiling(())) == Ceiling(())
-    assert Ceiling(()).lower_of(read("limit 40%")) == Ceiling(())
+@pytest.mark.parametrize("other", ["limit 60%", "limit 20%"])
+def test_it_can_only_be_lowered(other: str) -> None:
+    lower, nothing = min("limit 40%", other), Ceiling(())
+
+    assert read("limit 40%").lower_of(read(other)) == read(lower)
+    assert read(other).lower_of(nothing) == nothing.lower_of(read(other)) == nothing

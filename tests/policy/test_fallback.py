@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.policy.test_plan import gpu, kernel, snapshot
@@ -13,6 +15,7 @@ from tfgpu_magic.policy.process_state import DEVICES, GROWTH, ProcessState, Stag
 
 FULL = gpu(3, 0.1)
 LOST = Gpu(index=1, uuid="GPU-1", name="T", lost=True, error="the GPU is lost. Others go on")
+BLIND = Snapshot(time=0.0, error="NVML says nothing.")
 ROOM = (gpu(0, 7.5), gpu(1, 7), gpu(2, 3), FULL)
 
 
@@ -77,25 +80,25 @@ def test_a_lost_gpu_is_left_out_and_the_others_are_named_so_that_cuda_understand
 @pytest.mark.parametrize("words", ["growth", "limit 2GiB", "pick; limit 2GiB", "split 2", "limit 0=1GiB 1=40%"])
 @pytest.mark.parametrize("absent", [True, False])
 def test_where_no_gpu_is_known_memory_grows(words: str, absent: bool) -> None:
-    nothing = Snapshot(time=0.0, error="NVML says nothing.", absent=absent)
-    plan, why = fallback.nearest(parse(words), nothing, ProcessState())
+    plan, why = fallback.nearest(parse(words), BLIND._replace(absent=absent), ProcessState())
 
     assert plan.environment.get(GROWTH) == "true" or absent
     assert bool(why) == (not absent and words != "growth")  # a machine without GPUs is nothing to warn of
 
 
-def test_where_no_gpu_is_known_those_that_the_policy_names_are_seen() -> None:
-    nothing = Snapshot(time=0.0, error="NVML says nothing.")
-    plan, _ = fallback.nearest(parse("visible 2,3; limit 4GiB"), nothing, ProcessState())
+@pytest.mark.parametrize(
+    ("here", "asked", "variables"),
+    [
+        ({}, "visible 2,3; growth", {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", DEVICES: "2,3", GROWTH: "true"}),
+        ({"frozen": True, "stage": Stage.LISTED}, "growth", {GROWTH: "true"}),  # CUDA can no longer be told
+    ],
+)
+def test_where_no_gpu_is_known_those_that_the_policy_names_are_seen(
+    here: dict[str, Any], asked: str, variables: dict[str, str]
+) -> None:
+    plan, _ = fallback.nearest(parse("visible 2,3; limit 4GiB"), BLIND, ProcessState(**here))
 
-    assert plan.environment == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", DEVICES: "2,3", GROWTH: "true"}
-
-
-def test_where_cuda_can_no_longer_be_told_no_gpu_is_promised() -> None:
-    nothing = Snapshot(time=0.0, error="NVML says nothing.")
-    plan, _ = fallback.nearest(parse("visible 2,3; limit 4GiB"), nothing, ProcessState(frozen=True, stage=Stage.LISTED))
-
-    assert (str(plan.asked), plan.environment) == ("growth", {GROWTH: "true"})
+    assert (str(plan.asked), plan.environment) == (asked, variables)
 
 
 def test_gpus_that_a_scheduler_gave_are_kept_where_nobody_knows_which_they_are() -> None:

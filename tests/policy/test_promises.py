@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -48,97 +49,75 @@ def promised(plan: Plan) -> str:
     return "\n".join(note for note in plan.notes if "promised" in note)
 
 
-def test_a_promise_is_the_larger_of_what_is_held_and_what_may_be_taken() -> None:
-    machine = Snapshot(time=0.0, gpus=(gpu(used=9),), processes=(holds(1, 2), holds(2, 7)))
-
-    one, two = gather(machine, [asks(1, 4, at=2.0), asks(2, 4, at=1.0)])[::-1]
-
-    assert (one.total, one.owed) == (4 * GIB + CONTEXT, 2 * GIB + CONTEXT)
-    assert (two.total, two.owed) == (7 * GIB, 0)  # libraries took more than the limit counts
+WHOLE = Gpu(index=0, uuid="GPU-0", total=16 * GIB, reserved=GIB, used=2 * GIB, free=13 * GIB)
+FIGURES = Report(pid=1, summary="", uses=(GpuUse(gpu="GPU-0", limit=4 * GIB, figures=tensorflow(3 * GIB)),))
+LEASES = (Promise(gpu="GPU-0", pid=1, size=5 * GIB, asked=1.0), Promise(gpu="GPU-0", size=3 * GIB, asked=2.0))
+ELSEWHERE = (Promise(gpu="GPU-9", size=1),)
 
 
-def test_what_was_taken_is_not_promised_again() -> None:
-    """A context is smaller than it was estimated, and all else of the limit is there."""
-    machine = Snapshot(time=0.0, gpus=(gpu(used=6.6),), processes=(holds(1, 6.6),))
-    reports = [asks(1, 6.4)]
-
-    assert [(one.total, one.owed) for one in gather(machine, reports)] == [(int(6.6 * GIB), 0)]
-    assert "Warning: GPU" not in promised(planned("limit 8.6GiB", machine, *reports))
-
-
-@pytest.mark.parametrize(("used", "ways"), [(6.6, ("limit 7.1GiB",)), (15.2, ())])
-def test_what_is_offered_leaves_room_for_libraries_and_promises_and_is_no_other_program(
-    used: float, ways: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("one", "processes", "reports", "leases", "found"),
+    [
+        # The larger of what is held and what may be taken: libraries of the second took more than the limit counts.
+        (
+            gpu(used=9),
+            [holds(1, 2), holds(2, 7)],
+            [asks(1, 4), asks(2, 4)],
+            (),
+            {1: (4 * GIB + CONTEXT, 2 * GIB + CONTEXT), 2: (7 * GIB, 0)},
+        ),
+        # What was taken is not promised again: a context is smaller than it was estimated, and all else is there.
+        (gpu(used=6.6), [holds(1, 6.6)], [asks(1, 6.4)], (), {1: (int(6.6 * GIB), 0)}),
+        # Growth without a limit promises no more than it holds.
+        (gpu(used=3), [holds(1, 3)], [asks(1)], (), {1: (3 * GIB, 0)}),
+        # Where the driver names no pids, a process has what it reports.
+        (gpu(used=3), [holds(4711, 3)], [FIGURES], (), {1: (4 * GIB + CONTEXT, GIB + CONTEXT)}),
+        # A call that reports of itself counts once, and one without a process counts too.
+        (gpu(), [], [asks(1, 4)], LEASES, {1: (5 * GIB, 5 * GIB), None: (3 * GIB, 3 * GIB)}),
+        # A call that has a GPU to itself has all of it.
+        (WHOLE, [holds(1, 2)], [asks(1)], (Promise(gpu="GPU-0", pid=1),), {1: (15 * GIB, 13 * GIB)}),
+        # What is on a GPU that is not there counts nowhere.
+        (gpu(), [], [asks(1, 4, on="GPU-9")], ELSEWHERE, {}),
+        (gpu(), [], [replace(asks(1, 4), promises=False)], (), {}),
+    ],
+)
+def test_a_promise_is_what_a_process_may_have_in_all_and_what_it_has_not_taken(
+    one: Gpu, processes: list[Process], reports: list[Report], leases: tuple[Promise, ...], found: dict[int | None, Any]
 ) -> None:
-    machine = Snapshot(time=0.0, gpus=(gpu(used=used),), processes=(holds(1, used),))
-    with pytest.raises(Refused) as caught:
-        planned("limit 12GiB", machine, asks(1, 6.4))
+    machine = Snapshot(time=0.0, gpus=(one,), processes=tuple(processes))
 
-    assert caught.value.ways == ways
-    for way in ways:
-        assert "Warning" not in "".join(planned(way, machine, asks(1, 6.4)).notes)
-
-
-def test_what_others_are_promised_is_not_offered() -> None:
-    machine = Snapshot(time=0.0, gpus=(gpu(used=2),), processes=(holds(1, 2),))
-    with pytest.raises(Refused) as caught:
-        planned("limit 15GiB", machine, asks(1, 8))
-
-    assert caught.value.ways == ("limit 7GiB",)
-
-
-def test_another_gpu_is_not_offered_where_it_is_promised_to_others() -> None:
-    machine = Snapshot(time=0.0, gpus=(gpu(used=6.6), gpu(1)), processes=(holds(1, 6.6),))
-    with pytest.raises(Refused) as caught:
-        planned("limit 12GiB", machine, asks(2, 10, on="GPU-1"))
-
-    assert caught.value.ways == ("limit 5GiB",)
-
-
-def test_growth_without_a_limit_promises_no_more_than_it_holds() -> None:
-    machine = Snapshot(time=0.0, gpus=(gpu(used=3),), processes=(holds(1, 3),))
-
-    (grows,) = gather(machine, [asks(1)])
-
-    assert (grows.size, grows.total, grows.owed) == (None, 3 * GIB, 0)
-
-
-def test_where_the_driver_names_no_pids_a_process_has_what_it_reports() -> None:
-    machine = Snapshot(time=0.0, gpus=(gpu(used=3),), processes=(holds(4711, 3),))
-    report = Report(pid=1, summary="", uses=(GpuUse(gpu="GPU-0", limit=4 * GIB, figures=tensorflow(3 * GIB)),))
-
-    (one,) = gather(machine, [report])
-
-    assert one.owed == GIB + CONTEXT
-
-
-def test_a_call_that_reports_of_itself_counts_once_and_one_without_a_process_counts_too() -> None:
-    machine = snapshot(gpu())
-    leases = [Promise(gpu="GPU-0", pid=1, size=5 * GIB, asked=1.0), Promise(gpu="GPU-0", size=3 * GIB, asked=2.0)]
-
-    found = gather(machine, [asks(1, 4)], leases)
-
-    assert [(one.pid, one.total) for one in found] == [(1, 5 * GIB), (None, 3 * GIB)]
-
-
-def test_a_call_that_has_a_gpu_to_itself_has_all_of_it() -> None:
-    whole = Gpu(index=0, uuid="GPU-0", total=16 * GIB, reserved=GIB, used=2 * GIB, free=13 * GIB)
-    machine = Snapshot(time=0.0, gpus=(whole,), processes=(holds(1, 2),))
-
-    (one,) = gather(machine, [asks(1)], [Promise(gpu="GPU-0", pid=1)])
-
-    assert (one.total, one.owed) == (15 * GIB, 13 * GIB)
+    assert {promise.pid: (promise.total, promise.owed) for promise in gather(machine, reports, leases)} == found
 
 
 def test_a_report_that_promises_nothing_still_claims_what_was_picked() -> None:
-    report = replace(asks(1, 4), promises=False)
-
-    assert gather(snapshot(gpu()), [report]) == ()
-    assert picks([report]) == {"GPU-0": 1.0}
+    assert picks([replace(asks(1, 4), promises=False)]) == {"GPU-0": 1.0}
 
 
-def test_what_is_on_a_gpu_that_is_not_there_counts_nowhere() -> None:
-    assert gather(snapshot(gpu()), [asks(1, 4, on="GPU-9")], [Promise(gpu="GPU-9", size=1)]) == ()
+@pytest.mark.parametrize(
+    ("gpus", "reports", "words", "ways"),
+    [
+        # Room for libraries and promises is left, and there is no other program.
+        ((gpu(used=6.6),), [asks(1, 6.4)], "limit 12GiB", ("limit 7.1GiB",)),
+        ((gpu(used=15.2),), [asks(1, 6.4)], "limit 12GiB", ()),
+        ((gpu(used=2),), [asks(1, 8)], "limit 15GiB", ("limit 7GiB",)),
+        ((gpu(used=6.6), gpu(1)), [asks(2, 10, on="GPU-1")], "limit 12GiB", ("limit 5GiB",)),  # also on another GPU
+    ],
+)
+def test_what_others_are_promised_is_not_offered(
+    gpus: tuple[Gpu, ...], reports: list[Report], words: str, ways: tuple[str, ...]
+) -> None:
+    machine = Snapshot(time=0.0, gpus=gpus, processes=(holds(1, (gpus[0].used or 0) / GIB),))
+    with pytest.raises(Refused) as caught:
+        planned(words, machine, *reports)
+
+    assert caught.value.ways == ways
+    assert "Warning: GPU" not in "".join(note for way in ways for note in planned(way, machine, *reports).notes)
+
+
+def test_what_was_taken_leaves_the_rest_to_others_without_a_warning() -> None:
+    machine = Snapshot(time=0.0, gpus=(gpu(used=6.6),), processes=(holds(1, 6.6),))
+
+    assert "Warning: GPU" not in promised(planned("limit 8.6GiB", machine, asks(1, 6.4)))
 
 
 def test_two_caps_of_60_percent_pass_the_total_also_when_one_has_grown() -> None:

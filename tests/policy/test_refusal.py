@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.policy.test_plan import FOUR, gpu, kernel, planned, snapshot
+from tests.policy.test_plan import FOUR, INSTANCE, LOST, MIG, NO_DRIVER, gpu, kernel, planned, snapshot
 from tests.sizes import MIB
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.model.snapshot import Gpu, Process
@@ -16,43 +16,103 @@ from tfgpu_magic.policy.plan import make
 from tfgpu_magic.policy.policy import NOTHING
 from tfgpu_magic.policy.process_state import Stage
 
+ABSENT = {"error": NO_DRIVER, "absent": True, "shown": None}
+ALIKE = [gpu(n)._replace(uuid=f"GPU-ab{n}") for n in range(2)]
+ONLY = {"shown": ("GPU-1",)}
+"""What CUDA shows beside a GPU with instances."""
+
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "gpus", "here", "told"),
     [
-        ("pick --need 7.9GiB", "and room for CUDA's context, cannot be had now; no GPU has it."),
-        ("pick 2 --need 7.2GiB", "2 GPUs with 7.2GiB free, and room for CUDA's context, cannot be had now; 1 can"),
+        ("pick --need 7.9GiB", FOUR, {}, "and room for CUDA's context, cannot be had now; no GPU has it."),
+        ("pick 2 --need 7.2GiB", FOUR, {}, "2 GPUs with 7.2GiB free, and room for CUDA's context, cannot be had now"),
+        ("pick 2", MIG, INSTANCE, ""),  # two instances are never picked
+        (
+            "pick",
+            (gpu(0), gpu(1, total=16)),
+            {"shown": None, "outside": {"CUDA_VISIBLE_DEVICES": "1"}},
+            "CUDA did not say in time which GPUs that leaves",
+        ),
         (
             "limit 2GiB",
+            FOUR,
+            {},
             "GPU 0: the limit is 2 GiB, and CUDA's context takes about 256 MiB more; 1 GiB of 8 GiB are free.",
         ),
+        ("limit 2GiB", (gpu(0, 1), gpu(1, 1), gpu(2, 1)), {}, "GPU 0, 1, 2: the limit is 2 GiB"),
+        ("limit 0.1MiB", FOUR, {}, "0.1MiB is too little to work with; 32 MiB is the least."),
+        ("limit 1GiB --grow", (gpu(0, 0.1),), {}, "needs about 256 MiB for CUDA's context"),
+        ("limit 40%", (Gpu(index=0, uuid="GPU-0", unified=True),), {}, "GPU 0: the driver does not tell how much"),
+        ("split 2", (Gpu(index=0, uuid="GPU-0", unified=True),), {}, "GPU 0: the driver does not tell how much"),
+        ("growth", (LOST, gpu(1)), {}, "GPU 0: the GPU is lost"),
+        ("visible 1; split 50% 50%", FOUR, {}, "is 8 GiB, and CUDA's context takes about 256 MiB more; 7 GiB of 8 GiB"),
+        ("split 2GiB 6GiB --gpu 1", FOUR, {}, "2GiB + 6GiB is 8 GiB"),
+        ("limit 5=1GiB", FOUR, {}, "There is no GPU 5 here; there are GPUs 0, 1, 2 and 3."),
+        ("limit GPU-=1GiB", FOUR, {}, "is not a GPU"),
+        ("limit GPU-ab=1GiB", ALIKE, {}, "GPU-ab may be any of 2 GPUs; write more of its UUID"),
+        ("visible GPU-9", FOUR, {}, "There is no GPU GPU-9 here"),
+        ("visible GPU-0", (Gpu(index=0, uuid="GPU-1f5c"), Gpu(index=1, uuid="GPU-0d1b")), {}, "GPU 0, write 0"),
+        ("visible 0,GPU-0", FOUR, {}, "named twice"),
+        ("visible MIG-aaaa,MIG-bbbb", (*MIG, gpu(1)), ONLY, "one MIG instance, and nothing beside it"),
+        ("visible 1,MIG-aaaa", (*MIG, gpu(1)), ONLY, "one MIG instance, and nothing beside it"),
+        ("visible 0", MIG, {}, "GPU 0 is in MIG mode; name an instance of it: 0.1, 0.2."),
+        ("visible 0.7", MIG, {}, "There is no GPU 0.7 here; there are GPUs 0, 0.1 and 0.2."),
         (
-            "limit 2GiB",
-            "Fits now:\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 1,2,3; limit 2GiB\n  %tf_gpu limit",
+            "limit 1GiB",
+            (gpu(0, 7.9), gpu(1)),
+            {"stage": Stage.LISTED, "frozen": True, "tensorflow_sees": ("GPU-0",), "skipped": ("GPU-0",)},
+            "too few multiprocessors beside the others, or too old for its build",
         ),
-        ("visible 0; limit 2GiB", "Fits now:\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 0; limit 540"),
-        ("limit 0=2GiB 1=1GiB", "Fits now:\n  %tf_gpu limit 0=540MiB; limit 1=1GiB"),
-        ("limit 0=2GiB 1=1GiB", "visible 1,2,3; limit 1=1GiB"),
-        ("default; limit 0=2GiB 1=1GiB", "default; visible 1,2,3; limit 1=1GiB"),
-        ("limit 0.1MiB", "0.1MiB is too little to work with; 32 MiB is the least.\nFits now:\n  %tf_gpu limit 32MiB"),
-        ("limit 95%", "Fits now:\n  %tf_gpu pick; limit 5.4GiB\n  %tf_gpu limit 540MiB"),
-        ("split 3GiB 1GiB", "Fits now:\n  %tf_gpu pick --need 4GiB; split 3GiB 1GiB\n  %tf_gpu visible 1,2,3; split 3"),
-        ("visible 1; split 50% 50%", "is 8 GiB, and CUDA's context takes about 256 MiB more; 7 GiB of 8 GiB are free."),
-        ("visible 1; split 50% 50%", "Fits now:\n  %tf_gpu visible 1; split 2"),
-        ("limit 0=512MiB 1=4GiB 5=2GiB", "For those that are:   %tf_gpu limit 0=512MiB; limit 1=4GiB"),
-        ("visible 0,7; limit 512MiB", "For those that are:   %tf_gpu visible 0; limit 512MiB"),
-        ("split 2GiB 6GiB --gpu 1", "2GiB + 6GiB is 8 GiB"),
-        ("limit 5=1GiB", "There is no GPU 5 here; there are GPUs 0, 1, 2 and 3."),
-        ("limit GPU-=1GiB", "is not a GPU"),
-        ("visible GPU-9", "There is no GPU GPU-9 here"),
-        ("growth; visible 0; limit 1=1GiB", "Show it first:   %tf_gpu visible 0,1"),
+        *((words, (), ABSENT, NO_DRIVER) for words in ("limit 0=1GiB", "pick", "visible 1", "split 2 --gpu 0")),
+        ("limit 1GiB", (), {"error": "NVML did not answer within 1.5 s."}, "did not answer"),
     ],
 )
-def test_what_cannot_be_had_is_refused_with_the_figures_and_the_way_out(words: str, told: str) -> None:
+def test_what_cannot_be_had_is_refused_with_the_figures_and_the_way_out(
+    words: str, gpus: tuple[Gpu, ...], here: dict[str, Any], told: str
+) -> None:
+    machine = snapshot(*gpus, **{name: here[name] for name in ("error", "absent") if name in here})
+    process = {name: value for name, value in here.items() if name not in ("error", "absent")}
     with pytest.raises((Refused, ValueError)) as caught:
-        planned(words, *FOUR)
+        make(parse(words), machine, kernel(*gpus)._replace(**process))
 
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "here", "ways"),
+    [
+        ("limit 2GiB", FOUR, {}, ["pick --need 2GiB; limit 2GiB", "visible 1,2,3; limit 2GiB", "limit 540MiB"]),
+        ("visible 0; limit 2GiB", FOUR, {}, ["pick --need 2GiB; limit 2GiB", "visible 0; limit 540MiB"]),
+        ("limit 0=2GiB 1=1GiB", FOUR, {}, ["limit 0=540MiB; limit 1=1GiB", "visible 1,2,3; limit 1=1GiB"]),
+        (
+            "default; limit 0=2GiB 1=1GiB",
+            FOUR,
+            {},
+            ["default; limit 0=540MiB; limit 1=1GiB", "default; visible 1,2,3; limit 1=1GiB"],
+        ),
+        ("limit 0.1MiB", FOUR, {}, ["limit 32MiB"]),
+        ("limit 95%", FOUR, {}, ["pick; limit 5.4GiB", "limit 540MiB"]),
+        (
+            "split 3GiB 1GiB",
+            FOUR,
+            {},
+            ["pick --need 4GiB; split 3GiB 1GiB", "visible 1,2,3; split 3GiB 1GiB", "split 2"],
+        ),
+        ("visible 1; split 50% 50%", FOUR, {}, ["visible 1; split 2"]),
+        ("limit 0=512MiB 1=4GiB 5=2GiB", FOUR, {}, ["limit 0=512MiB; limit 1=4GiB"]),
+        ("visible 0,7; limit 512MiB", FOUR, {}, ["visible 0; limit 512MiB"]),
+        ("growth; visible 0; limit 1=1GiB", FOUR, {}, ["visible 0,1"]),
+        ("visible 0; limit 1GiB", MIG, {}, ["limit 1GiB"]),
+        ("visible MIG-bbbb,MIG-cccc", MIG, {}, ["visible MIG-bbbb"]),
+        ("visible 0.1; limit 0.2=1GiB", MIG, INSTANCE, ["visible 0.2"]),
+    ],
+)
+def test_a_refusal_has_the_ways_out(words: str, gpus: tuple[Gpu, ...], here: dict[str, Any], ways: list[str]) -> None:
+    with pytest.raises(Refused) as caught:
+        planned(words, *gpus, **here)
+
+    assert list(caught.value.ways) == ways
 
 
 def test_who_holds_the_missing_memory_is_named_the_largest_first_and_where_none_is_missing_nobody() -> None:
@@ -68,11 +128,6 @@ def test_who_holds_the_missing_memory_is_named_the_largest_first_and_where_none_
     assert lines[6].split() == ["and", "3", "more"]
     for words in ("limit 1MiB", "limit 9GiB"):
         assert "train.ipynb" not in "\n".join(told(words))
-
-
-def test_gpus_that_lack_the_same_are_told_of_together() -> None:
-    with pytest.raises(Refused, match=r"GPU 0, 1, 2: the limit is 2 GiB"):
-        planned("limit 2GiB", gpu(0, 1), gpu(1, 1), gpu(2, 1))
 
 
 RESTART = "%tf_gpu limit 40% --restart"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.policy.test_plan import gpu, kernel, planned, snapshot
+from tests.policy.test_plan import after, check, gpu, kernel, planned, snapshot
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.leases.allocation import asked, lowered, settle
 from tfgpu_magic.policy import fallback, script
@@ -16,28 +16,20 @@ from tfgpu_magic.policy.plan import Plan, make
 from tfgpu_magic.policy.process_state import ALLOCATOR, DEVICE_CAP, GROWTH, Stage
 
 TWO = (gpu(0), gpu(1))
+OLD = (gpu(0), gpu(1, capability=(5, 2)))
+SET = {GROWTH: "true", ALLOCATOR: "cuda_malloc_async"}
 NO_LIMIT = "keeps to no limit"
+LOW = {"ceiling": read("limit 40%; limit 4GiB")}
 
 
 def plan(words: str, **more: Any) -> Plan:
     return planned(words, *TWO, **more)
 
 
-def after(words: str) -> dict[str, Any]:
-    """Return the state of a process in which these words are in force."""
-    made = plan(words)
-    return {"asked": made.asked, "settled": made.settled}
-
-
-def outside(**variables: str) -> dict[str, Any]:
-    return {"environment": variables, "outside": variables}
-
-
 def test_it_sets_both_variables_and_the_price_is_said_beside_it() -> None:
     made = plan("growth --release")
 
-    assert made.environment == {GROWTH: "true", ALLOCATOR: "cuda_malloc_async"}
-    assert made.releases
+    assert (made.environment, made.releases) == (SET, True)
     assert not made.needs_tensorflow  # it is in force at once, imported or not
     (note,) = made.notes
     assert "goes back to the driver once no cell has run for a while (`c.TfGpuMagics.release_after`)" in note
@@ -61,62 +53,57 @@ def test_it_sets_both_variables_and_the_price_is_said_beside_it() -> None:
 def test_later_words_replace_it_and_it_replaces_earlier_ones(
     earlier: str, later: str, held: str, releases: bool
 ) -> None:
-    made = plan(later, **after(earlier))
+    made = plan(later, **after(earlier, *TWO))
 
-    assert (str(made.asked), made.releases, ALLOCATOR in made.environment) == (held, releases, releases)
+    check(made, {"asked": held, "releases": releases})
+    assert (ALLOCATOR in made.environment) is releases
 
 
 @pytest.mark.parametrize(
-    ("earlier", "words"),
+    ("words", "here", "why", "ways"),
     [
-        ("", "growth --release; limit 0=1GiB"),
-        ("", "growth --release; limit 0=1GiB --grow"),
-        ("growth --release", "limit 0=1GiB --grow"),
-        ("growth --release", "split 1GiB 1GiB --gpu 0"),
+        (
+            "growth --release; limit 0=1GiB",
+            {},
+            NO_LIMIT,
+            ("default; growth --release", "default; limit 0=1GiB --grow"),
+        ),
+        ("growth --release; limit 0=1GiB --grow", {}, NO_LIMIT, ("default; growth --release", "--grow")),
+        ("limit 0=1GiB --grow", after("growth --release", *TWO), NO_LIMIT, ("default; growth --release", "--grow")),
+        ("split 1GiB 1GiB --gpu 0", after("growth --release", *TWO), NO_LIMIT, ("default; growth --release", "--grow")),
+        ("visible 0; growth --release", LOW, "`limit 40%; limit 4GiB`. With --release", ("visible 0; growth",)),
+        ("growth --release", {"gpus": OLD}, "GPU 1 is too old", ("growth", "visible 0; growth --release")),
     ],
 )
-def test_a_limit_beside_it_is_refused_with_the_reason_and_both_ways_out(earlier: str, words: str) -> None:
-    before = after(earlier) if earlier else {}
+def test_a_limit_beside_it_is_refused_with_the_reason_and_both_ways_out(
+    words: str, here: dict[str, Any], why: str, ways: tuple[str, ...]
+) -> None:
+    state = {"gpus": TWO, **here}
+    gpus = state.pop("gpus")
+    with pytest.raises(Refused) as refused:
+        planned(words, *gpus, **state)
 
-    with pytest.raises(Refused, match=NO_LIMIT) as refused:
-        plan(words, **before)
-
-    first, second = refused.value.ways
-    assert first == "default; growth --release"
-    assert second.startswith("default; ")
-    assert second.endswith("--grow")
-    for way in refused.value.ways:
-        assert plan(way, **before).releases == (way == first)
-
-
-def test_below_a_ceiling_it_is_refused_and_growth_is_offered() -> None:
-    here = {"ceiling": read("limit 40%; limit 4GiB")}
-
-    with pytest.raises(Refused, match=r"The ceiling here is `limit 40%; limit 4GiB`\. With --release") as refused:
-        plan("visible 0; growth --release", **here)
-
-    (way,) = refused.value.ways
-    assert way == "visible 0; growth"
-    assert plan(way, **here).limited
+    assert why in str(refused.value)
+    assert len(refused.value.ways) == len(ways)
+    for found, way in zip(refused.value.ways, ways, strict=True):
+        assert found == way or (way == "--grow" and found.startswith("default; ") and found.endswith(way))
+        assert planned(found, *gpus, **state).releases == found.endswith("--release")
 
 
-def test_what_was_asked_before_the_ceiling_was_lowered_is_limited() -> None:
-    for most in ("limit 40%", "limit 50%; limit 3GiB"):
-        gpus = (gpu(0), gpu(1, 3, total=4))
-        here = kernel(*gpus, ceiling=read(most), **after("growth --release"))
-        made = make(parse("visible all"), snapshot(*gpus), here)
+@pytest.mark.parametrize("most", ["limit 40%", "limit 50%; limit 3GiB"])
+def test_what_was_asked_before_the_ceiling_was_lowered_is_limited(most: str) -> None:
+    gpus = (gpu(0), gpu(1, 3, total=4))
+    here = kernel(*gpus, ceiling=read(most), **after("growth --release", *TWO))
+    made = make(parse("visible all"), snapshot(*gpus), here)
 
-        assert not made.releases
-        assert all(device.limits for device in made.devices)
-        assert "--release" not in str(made.asked)
+    assert not made.releases
+    assert all(device.limits for device in made.devices)
+    assert "--release" not in str(made.asked)
 
 
 def test_growth_that_is_in_force_under_a_ceiling_is_not_this() -> None:
-    here = {"ceiling": read("limit 40%")}
-    first = plan("growth", **here)
-
     with pytest.raises(Refused):
-        plan("growth --release", stage=Stage.READY, asked=first.asked, settled=first.settled, **here)
+        plan("growth --release", stage=Stage.READY, **after("growth", *TWO, **LOW), **LOW)
 
 
 @pytest.mark.parametrize(("ceiling", "held"), [(None, "growth --release"), ("limit 40%", "growth")])
@@ -130,30 +117,18 @@ def test_a_configured_one_falls_to_what_the_ceiling_allows_and_the_reason_is_sai
     assert (NO_LIMIT in why) is (ceiling is not None)
 
 
-def test_a_gpu_without_memory_pools_is_refused() -> None:
-    old = (gpu(0), gpu(1, capability=(5, 2)))
-
-    with pytest.raises(Refused, match="GPU 1 is too old for CUDA's memory pools") as refused:
-        planned("growth --release", *old)
-
-    assert refused.value.ways == ("growth", "visible 0; growth --release")
-    for way in refused.value.ways:
-        assert planned(way, *old).growth
-
-
 def test_variables_of_others_that_would_undo_it_are_overruled_and_that_is_said() -> None:
-    made = plan("growth --release", **outside(**{ALLOCATOR: "cuda_malloc", DEVICE_CAP: "512"}))
+    theirs = {ALLOCATOR: "cuda_malloc", DEVICE_CAP: "512"}
+    made = plan("growth --release", environment=theirs, outside=theirs)
 
-    assert made.environment == {GROWTH: "true", ALLOCATOR: "cuda_malloc_async"}
+    assert made.environment == SET
     said = "\n".join(made.notes)
     assert f"{ALLOCATOR} was 'cuda_malloc'" in said
     assert f"{DEVICE_CAP} is set, and does nothing with --release." in said
 
 
 def test_a_limit_after_it_is_not_refused_for_the_variable_that_it_has_set() -> None:
-    ours = {"environment": {ALLOCATOR: "cuda_malloc_async", GROWTH: "true"}, **after("growth --release")}
-
-    assert plan("limit 1GiB", **ours).devices[0].limits
+    assert plan("limit 1GiB", environment=SET, **after("growth --release", *TWO)).devices[0].limits
 
 
 def test_code_and_env_say_it() -> None:

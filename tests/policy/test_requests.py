@@ -6,7 +6,7 @@ import pytest
 
 from tests.policy import half
 from tests.policy.half import Half
-from tests.policy.test_plan import gpu, kernel, planned, snapshot
+from tests.policy.test_plan import check, gpu, kernel, planned, snapshot
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.leases.allocation import asked, lowered, settle
@@ -42,11 +42,7 @@ def test_its_mistakes_are_told_like_those_of_others() -> None:
 
 
 def test_it_is_planned_gpu_by_gpu() -> None:
-    plan = planned("half --gpu 1", *TWO)
-
-    assert [device.limits for device in plan.devices] == [(), (SPARE,)]
-    assert plan.limited
-    assert plan.growth is False
+    check(planned("half --gpu 1", *TWO), {"limits": [(), (SPARE,)]})
 
 
 def test_code_and_env_say_it() -> None:
@@ -71,32 +67,6 @@ def test_code_and_env_say_it() -> None:
 )
 def test_later_words_replace_it_and_it_replaces_earlier_ones(earlier: str, later: str, held: str) -> None:
     assert str(parse(earlier).then(parse(later))) == held
-
-
-@pytest.mark.parametrize(
-    ("word", "said", "offered"),
-    [
-        ("growth", [], ["on", "off"]),
-        ("growth", ["on"], []),
-        ("limit", [], ["0=", "1=", "2GiB", "4GiB", "25%", "50%"]),
-        ("limit", ["0=1GiB", "--grow"], ["1=", "2GiB", "4GiB", "25%", "50%"]),
-        ("limit", ["2GiB"], ["0=", "1="]),
-        ("split", ["--cpu"], ["2", "4"]),
-        ("split", ["2"], []),
-        ("visible", [], ["all", "none", "0", "1"]),
-        ("visible", ["0"], ["0", "1"]),
-        ("visible", ["all"], []),
-        ("pick", [], []),
-        ("default", [], []),
-        ("half", [], []),
-    ],
-)
-def test_each_word_offers_the_values_that_may_stand_beside_those_said(
-    word: str, said: list[str], offered: list[str]
-) -> None:
-    row = next(row for row in requests.REQUESTS if row.WORD.name == word)
-
-    assert row.offers(said, lambda: ["0", "1"]) == offered
 
 
 def test_it_must_agree_on_growth_with_others() -> None:

@@ -1,8 +1,9 @@
-"""How far TensorFlow has come is told of any release, and of none, without an error of ours."""
+"""How far TensorFlow has come is told of any release, and what Keras would take in its place."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -33,3 +34,30 @@ def test_a_release_that_was_never_tried_is_known_as_old(tensorflow: SimpleNamesp
     tensorflow.__version__ = version
 
     assert devices.too_old() == (version if old else None)
+
+
+@pytest.mark.parametrize(
+    ("variable", "file", "other"),
+    [
+        (None, None, None),
+        (None, '{"backend": "tensorflow"}', None),
+        (None, '{"backend": "jax"}', "jax"),
+        (None, "no JSON", None),
+        (None, "[]", None),
+        ("torch", '{"backend": "jax"}', "torch"),
+        ("tensorflow", '{"backend": "jax"}', None),
+    ],
+)
+def test_the_backend_is_what_keras_would_take(
+    variable: str | None, file: str | None, other: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "keras.src.backend.config", raising=False)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    if variable:
+        monkeypatch.setenv("KERAS_BACKEND", variable)
+    if file:
+        (tmp_path / "keras.json").write_text(file)
+    monkeypatch.setattr(devices, "_from_file", devices._from_file.__wrapped__)  # which remembers
+
+    assert devices.other_backend() == other

@@ -227,10 +227,3 @@ def test_with_an_older_driver_all_is_as_it_was(site: Site) -> None:
 
     assert site.do(gpu) == (16 * GIB, 16 * GIB, None, 0, 16 * GIB - RESERVED)
     assert "your" not in site.do(planned, "limit 40%")
-
-
-def test_the_cgroups_are_this_process_s_and_those_above_it(site: Site) -> None:
-    found = site.do(limits.cgroups)
-
-    assert found[0] == str(site.inside)
-    assert found[: found.index(str(site.limited)) + 2][-1] == str(site.limited.parent)

@@ -15,6 +15,7 @@ import pytest
 from tests.frameworks.cells_on_machine import stage
 from tests.lab.users import root_only
 from tests.machines import machine_of
+from tests.magic.cells import NOT, Cells
 from tests.monitor.boards import end_collectors
 from tests.processes import NOBODYS_PID
 from tests.sizes import GIB
@@ -47,7 +48,8 @@ def machine(apart: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
 HIDDEN = """
 import ctypes, encodings.idna, os, subprocess, traceback  # as root: another user may not reach this Python
 from pathlib import Path
-from tests.magic.test_server_client import SECRET, listening, tell
+from tests.magic.test_server_client import listening, tell
+from tfgpu_magic.monitor.owners.attribution import Owners
 from tfgpu_magic.notebook import server_client
 
 subprocess.run(["mount", "-t", "proc", "-o", "hidepid=1", "proc", "/proc"], check=True)
@@ -55,6 +57,18 @@ os.setgroups([])
 os.setresgid(12345, 12345, 12345)
 os.setresuid(12345, 12345, 12345)
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+"""
+"""Begins a user's program, started by root, where /proc shows nobody others' processes."""
+
+LEFT = """
+left = subprocess.Popen(["sleep", "3600"], env={"JPY_SESSION_NAME": "/home/ann/train.ipynb"})
+(owner,) = Owners(0).find((), here=[left.pid]).values()
+print(owner.who, owner.text)
+left.kill()
+"""
+"""What started this program of a notebook's is hidden."""
+
+SERVER = """
 with listening() as ours:
     tell(Path(os.environ["JUPYTER_RUNTIME_DIR"]), ours.port)
     kernel = os.fork()
@@ -68,45 +82,22 @@ with listening() as ours:
             os._exit(0)
     os.waitpid(kernel, 0)
 """
-"""A server of a user's, started by root, and what its kernel finds, where /proc shows nobody others' processes."""
-
-
-LEFT = """
-import ctypes, os, subprocess, sys
-from tfgpu_magic.monitor.owners.attribution import Owners
-
-subprocess.run(["mount", "-t", "proc", "-o", "hidepid=1", "proc", "/proc"], check=True)
-os.setgroups([])
-os.setresgid(12345, 12345, 12345)
-os.setresuid(12345, 12345, 12345)
-ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
-left = subprocess.Popen(["sleep", "3600"], env={"JPY_SESSION_NAME": "/home/ann/train.ipynb"})
-(owner,) = Owners(0).find((), here=[left.pid]).values()
-print(owner.who, owner.text)
-left.kill()
-"""
-"""A program that a notebook has started and left; what started it is hidden."""
 
 
 @root_only
-def test_jupyter_8_an_own_process_below_a_hidden_one_is_not_another_users() -> None:
-    done = subprocess.run(["unshare", "--mount", sys.executable, "-c", LEFT], capture_output=True, text=True)
-
-    assert (done.stdout, done.stderr) == ("mine sleep, started from train.ipynb\n", "")
-
-
-@root_only
-def test_jupyter_8_a_kernel_finds_its_server_where_the_ancestors_above_are_hidden() -> None:
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [(LEFT, "mine sleep, started from train.ipynb\n"), (SERVER, "the-token\n")],
+    ids=["an own process is not another user's", "a kernel finds its server"],
+)
+def test_jupyter_8_what_is_below_hidden_processes_is_found(program: str, found: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
-        done = subprocess.run(
-            ["unshare", "--mount", sys.executable, "-c", HIDDEN],
-            env={**os.environ, "JUPYTER_RUNTIME_DIR": folder},
-            capture_output=True,
-            text=True,
-        )
+        command = ["unshare", "--mount", sys.executable, "-c", HIDDEN + program]
+        env = {**os.environ, "JUPYTER_RUNTIME_DIR": folder}
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
 
-    assert (done.stdout, done.stderr) == ("the-token\n", "")
+    assert (done.stdout, done.stderr) == (found, "")
 
 
 def test_jupyter_14_what_other_programs_use_of_unified_memory_is_not_the_drivers(machine: Machine) -> None:
@@ -147,49 +138,36 @@ def test_jupyter_27_in_a_job_without_a_gpu_nobody_is_told_to_take_one(
 
 
 @pytest.mark.parametrize(
-    ("container", "found"), [("", ["gpus.works", "gpus.unlisted"]), (".dockerenv", ["gpus.works"])]
+    ("container", "excluded", "denied", "missing"),
+    [
+        (False, "No", [], True),
+        (True, "No", [], False),  # it was given one of the machine's two
+        (False, "No", ["nvidia1"], False),  # as a job's cgroup denies it
+        (False, "Yes", [], False),
+    ],
 )
-def test_jupyter_15_a_gpu_that_the_driver_no_longer_lists_is_a_fault(
-    container: str, found: list[str], tmp_path: Path
-) -> None:
-    for at in ("01", "41"):
-        folder = tmp_path / f"proc/driver/nvidia/gpus/0000:{at}:00.0"
-        folder.mkdir(parents=True)
-        (folder / "information").write_text(
-            f"Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-{at}\nBus Location: \t 0000:{at}:00.0\n"
-        )
-    if container:  # it was given one of the machine's two
-        (tmp_path / container).touch()
-    machine = ThisMachine(tmp_path, {})
-    seen = Snapshot(time=1e9, driver="570", gpus=(Gpu(index=0, uuid="GPU-01", name="NVIDIA A100", total=1, free=1),))
-    vars(machine)["snapshot"] = seen
-    told = examine(gpus, machine)
-
-    assert [one.outcome.name for one in told] == found
-    assert [one.found for one in told[1:]] == [
-        "The kernel module has 2 GPUs, and the driver lists 1. Missing is the NVIDIA A100 at 0000:41:00.0."
-    ][: len(found) - 1]
-
-
-@pytest.mark.parametrize(("excluded", "denied"), [("No", ["nvidia1"]), ("Yes", [])])
-def test_a_gpu_that_is_kept_away_is_not_missing(
-    excluded: str, denied: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_jupyter_15_a_gpu_that_the_driver_no_longer_lists_is_a_fault_unless_it_is_kept_away(
+    container: bool, excluded: str, denied: list[str], missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "dev").mkdir()
     for minor in range(2):
         (tmp_path / f"dev/nvidia{minor}").touch()
-        folder = tmp_path / f"proc/driver/nvidia/gpus/0000:0{minor}:00.0"
+        folder = tmp_path / f"proc/driver/nvidia/gpus/0000:{minor}1:00.0"
         folder.mkdir(parents=True)
         (folder / "information").write_text(
-            f"Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-{minor}\nBus Location: \t 0000:0{minor}:00.0\n"
+            f"Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-{minor}\nBus Location: \t 0000:{minor}1:00.0\n"
             f"Device Minor: \t {minor}\nGPU Excluded:\t {excluded if minor else 'No'}\n"
         )
-    monkeypatch.setattr(os, "access", lambda path, _: Path(path).name not in denied)  # as a job's cgroup denies it
+    if container:
+        (tmp_path / ".dockerenv").touch()
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path).name not in denied)
     machine = ThisMachine(tmp_path, {})
     seen = Snapshot(time=1e9, driver="570", gpus=(Gpu(index=0, uuid="GPU-0", name="NVIDIA A100", total=1, free=1),))
     vars(machine)["snapshot"] = seen
+    told = examine(gpus, machine)
 
-    assert [one.outcome.name for one in examine(gpus, machine)] == ["gpus.works"]
+    assert [one.outcome.name for one in told] == ["gpus.works", *(["gpus.unlisted"] if missing else [])]
+    assert not missing or told[1].found.endswith("Missing is the NVIDIA A100 at 0000:11:00.0.")
 
 
 def seen_by(machine: Machine, *words: str, module: str = "tfgpu_magic") -> str:
@@ -198,21 +176,26 @@ def seen_by(machine: Machine, *words: str, module: str = "tfgpu_magic") -> str:
     return " ".join(done.stdout.split())
 
 
-@pytest.mark.parametrize(("code", "words"), [(999, "Unknown Error"), (8, "Simulated error")])
-def test_jupyter_12_an_error_of_nvmls_start_has_nvmls_words(code: int, words: str, machine: Machine) -> None:
-    machine.fault("nvmlInit", code)
+@pytest.mark.parametrize(
+    ("call", "code", "words"),
+    [
+        ("nvmlInit", 999, "NVML does not start: Unknown Error (error 999)."),
+        ("nvmlInit", 8, "NVML does not start: Simulated error (error 8)."),
+        ("nvmlDeviceGetMemoryInfo", 18, "Driver/library version mismatch (error 18)"),
+    ],
+)
+def test_jupyter_12_an_error_has_nvmls_words(call: str, code: int, words: str, machine: Machine) -> None:
+    machine.fault(call, code, **({} if call == "nvmlInit" else {"gpu": 1}))
     told = seen_by(machine, "status")
 
-    assert f"NVML does not start: {words} (error {code})." in told
+    assert words in told
     assert "container" not in told
 
 
 @pytest.mark.parametrize("code", [999, 8, 9, 4])
-@pytest.mark.parametrize("words", [("status",), ("doctor", "--quick")])
-def test_jupyter_12_a_container_that_lost_its_devices_is_told_so_by_proof(
-    words: tuple[str, ...], code: int, machine: Machine
-) -> None:
+def test_jupyter_12_a_container_that_lost_its_devices_is_told_so_by_proof(code: int, machine: Machine) -> None:
     machine.fault("nvmlInit", code)
+    words = ("status",) if code in (999, 8) else ("doctor", "--quick")
     told = seen_by(machine, *words, module="tests.reports.denied")
 
     assert f"The kernel denies this process {machine.path} (Operation not permitted), as in a container" in told
@@ -231,12 +214,6 @@ def test_jupyter_12_a_container_without_the_devices_is_not_told_to_load_the_modu
     assert sentence in told
     assert "modprobe" not in told
     assert sentence in doctor
-
-
-def test_jupyter_12_an_error_of_one_gpu_has_nvmls_words(machine: Machine) -> None:
-    machine.fault("nvmlDeviceGetMemoryInfo", 18, gpu=1)
-
-    assert "Driver/library version mismatch (error 18)" in seen_by(machine, "status")
 
 
 WORKER = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0); print('ready', flush=True); input()"
@@ -330,17 +307,6 @@ def test_machine_8_beside_a_live_view_its_figures_are_shown_at_once(machine: Mac
 @pytest.mark.usefixtures("unlisted")
 def test_jupyter_13_who_says_of_itself_what_it_has_is_no_suspect_nor_what_it_started(machine: Machine) -> None:
     worker = f"subprocess.Popen([sys.executable, '-c', {WORKER!r}], stdin=-1, stdout=-1)"
+    told = "%tf_gpu", "no process listed", NOT + "this notebook"
     with stage(machine) as play:
-        *_, told = play(
-            {},
-            [
-                "%load_ext tfgpu_magic",
-                "start_cuda()",
-                f"import subprocess; w = {worker}",
-                "w.stdout.readline()",
-                "%tf_gpu",
-            ],
-        )
-
-    assert "no process listed" in told
-    assert "this notebook" not in told
+        Cells("start_cuda()", f"import subprocess; w = {worker}", "w.stdout.readline()", told).play(play)

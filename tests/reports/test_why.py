@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests import waiting
-from tests.frameworks.cells_on_machine import stage
+from tests.magic.cells import IMPORT, NOT, Cells, Play, playing
 from tests.processes import PATIENCE
 from tests.sizes import GIB
 from tests.slack import SLACK
-from tfgpu_magic.simgpu import Machine
-
-Play = Callable[[Mapping[str, str], list[str]], list[str]]
 
 PATIENT = (
-    "%load_ext tfgpu_magic\n"
     "from tfgpu_magic.insight.why import explaining\n"
     f"explaining.LOOK_TIMEOUT = explaining.TRIAL_TIMEOUT = {20.0 * SLACK}"
 )
+ONE_GIB = PATIENT, "%tf_gpu limit 1GiB"
+START = f"{IMPORT}; x = tf.zeros(3)"
 
 
 @pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    with Machine.create("1x8GiB") as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def play(machine: Machine) -> Iterator[Play]:
-    with stage(machine, again=True) as playing:
-        yield playing
+def play() -> Iterator[Play]:
+    with playing("1x8GiB") as (play, _):
+        yield play
 
 
 def out(*shape: int) -> str:
@@ -46,59 +38,40 @@ def out(*shape: int) -> str:
     return f"raise tf.errors.ResourceExhaustedError(None, None, {text!r})"
 
 
-def explained(shown: str) -> str:
-    """Return what stands below a cell's error."""
-    return shown[shown.index("Out of GPU memory") :]
+def explained(play: Play, *cells: str, **env: str) -> str:
+    """Run cells, and return what stands below the last one's error."""
+    *_, failed = Cells(*cells, env=env).play(play)
+    return failed[failed.index("Out of GPU memory") :]
 
 
 LEAK = [
-    "import tensorflow as tf\nweights = tf.Variable(tf.zeros((1024, 2048)))\nkept = []",
-    "def train(steps):\n    for _ in range(steps): kept.append(tf.zeros((1024, 1024)))\n    " + out(1024, 2048),
+    f"{IMPORT}\nweights = tf.Variable(tf.zeros((1024, 2048)))\nkept = []",
+    f"def train(steps):\n    for _ in range(steps): kept.append(tf.zeros((1024, 1024)))\n    {out(1024, 2048)}",
 ]
 
 
 def test_use_2_the_leak_is_named_as_tensors_names_it_and_is_let_go_of(play: Play) -> None:
-    *_, failed, tensors, freed = play(
-        {}, [PATIENT, "%tf_gpu limit 1GiB", *LEAK, "train(253)", "%tf_gpu tensors", "%tf_gpu free kept"]
-    )
-    told = explained(failed)
+    lines = "train(253)", "%tf_gpu tensors", "%tf_gpu free kept"
+    *_, told, tensors, freed = Cells(*ONE_GIB, *LEAK, *lines).play(play)
 
     assert re.search(r"^ *kept +1012 MiB +253 tensors", tensors, re.MULTILINE)
     assert re.search(r"Largest +1012 MiB +kept \(253 tensors\)", told)
     assert "  %tf_gpu free kept   " in told
     assert "`%tf_gpu tensors` shows all" in told
+    assert "smaller" not in told[told.index("Out of GPU memory") :]  # no batch changes a weight's gradient
     assert "MiB became free, and 8 MiB are still in use" in freed
 
 
-STRANGE = {
-    "a function whose error is gone": (
-        "def make():\n    try:\n        1 / 0\n    except ArithmeticError as e:\n        return lambda: e\nodd=make()"
-    ),
-    "an object that refuses to be looked at": (
-        "class Odd:\n    def __getattribute__(self, name):\n        raise KeyError(name)\nodd = Odd()"
-    ),
-}
-
-
-@pytest.mark.parametrize("what", STRANGE)
-def test_whatever_a_cell_reads_its_error_is_explained(play: Play, what: str) -> None:
-    *_, failed = play(
-        {},
-        [
-            PATIENT,
-            "%tf_gpu limit 1GiB",
-            f"import tensorflow as tf; tf.zeros(3)\n{STRANGE[what]}",
-            f"kept = odd\n{out(128, 2**20)}",
-        ],
-    )
-
-    assert "Out of GPU memory" in failed
-
-
-def test_use_2_no_batch_changes_the_size_of_a_weights_gradient(play: Play) -> None:
-    *_, failed = play({}, [PATIENT, "%tf_gpu limit 1GiB", *LEAK, "train(253)"])
-
-    assert "smaller" not in explained(failed)
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "def make():\n    try:\n        1 / 0\n    except ArithmeticError as e:\n        return lambda: e\nodd=make()",
+        "class Odd:\n    def __getattribute__(self, name):\n        raise KeyError(name)\nodd = Odd()",
+    ],
+    ids=["a function whose error is gone", "an object that refuses to be looked at"],
+)
+def test_whatever_a_cell_reads_its_error_is_explained(play: Play, odd: str) -> None:
+    assert explained(play, *ONE_GIB, f"{START}\n{odd}", f"kept = odd\n{out(128, 2**20)}")
 
 
 @pytest.mark.parametrize(
@@ -111,22 +84,15 @@ def test_use_2_no_batch_changes_the_size_of_a_weights_gradient(play: Play) -> No
     ],
 )
 def test_a_smaller_batch_is_advised_where_one_was_asked_for(play: Play, cell: str, advised: bool) -> None:
-    *_, failed = play({}, [PATIENT, "%tf_gpu limit 1GiB", "import tensorflow as tf; x = tf.zeros(3)", cell])
-
-    assert ("A smaller batch" in explained(failed)) == advised
+    assert ("A smaller batch" in explained(play, *ONE_GIB, START, cell)) == advised
 
 
-@pytest.mark.parametrize(
-    ("name", "loses"),
-    [
-        ("kept = [tf.zeros((1024, 2**10)) for _ in range(230)]; also = kept", "kept"),
-        ("kept = [tf.zeros((1024, 2**10)) for _ in range(230)]; show = lambda: also(kept)", ""),
-    ],
-)
-def test_a_name_is_let_go_of_where_that_frees_what_is_missing(play: Play, name: str, loses: str) -> None:
-    *_, failed = play({}, [PATIENT, "%tf_gpu limit 1GiB", f"import tensorflow as tf; {name}", out(128, 1024, 1024)])
+KEPT = f"{IMPORT}; kept = tuple(tf.zeros((1024, 2**10)) for _ in range(230))"
 
-    assert ("%tf_gpu free kept" in explained(failed)) == (not loses)
+
+@pytest.mark.parametrize(("line", "frees"), [("also = kept", False), ("show = lambda: also(kept)", True)])
+def test_a_name_is_let_go_of_where_that_frees_what_is_missing(play: Play, line: str, frees: bool) -> None:
+    assert ("%tf_gpu free kept" in explained(play, *ONE_GIB, f"{KEPT}; {line}", out(128, 1024, 1024))) == frees
 
 
 READ = {
@@ -141,12 +107,9 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("what", READ)
-def test_no_name_is_let_go_of_without_which_the_cell_could_not_run(play: Play, what: str) -> None:
-    start = f"import tensorflow as tf; kept = tuple(tf.zeros((1024, 2**10)) for _ in range(230))\n{READ[what]}"
-    *_, failed = play({}, [PATIENT, "%tf_gpu limit 1GiB", start, f"step\n{out(128, 1024, 1024)}"])
-
-    assert "free kept" not in explained(failed)
+@pytest.mark.parametrize("line", READ.values(), ids=READ)
+def test_no_name_is_let_go_of_without_which_the_cell_could_not_run(play: Play, line: str) -> None:
+    assert "free kept" not in explained(play, *ONE_GIB, f"{KEPT}\n{line}", f"step\n{out(128, 1024, 1024)}")
 
 
 UNSENT = {
@@ -171,25 +134,18 @@ SENT = {
 USE = f"def train():\n    ds\n    {out(512, 1024, 1024)}"
 
 
-@pytest.mark.parametrize("what", UNSENT)
-def test_use_3_no_isolated_cell_is_advised_that_would_be_refused(play: Play, what: str) -> None:
-    start = "import tensorflow as tf; x = tf.zeros(3)"
-    *_, failed, refused = play(
-        {},
-        [PATIENT, "%tf_gpu limit 1GiB", start, f"{UNSENT[what]}\n{USE}", "train()", "%%tf_gpu isolate growth\ntrain()"],
-    )
-
-    assert "cannot be sent to another process" in refused
-    assert "isolate" not in explained(failed)
-    assert "%tf_gpu limit 3.1GiB" in explained(failed)
+@pytest.mark.parametrize("line", UNSENT.values(), ids=UNSENT)
+def test_use_3_no_isolated_cell_is_advised_that_would_be_refused(play: Play, line: str) -> None:
+    Cells(
+        *(*ONE_GIB, START, f"{line}\n{USE}"),
+        ("train()", NOT + "isolate", "%tf_gpu limit 3.1GiB"),
+        ("%%tf_gpu isolate growth\ntrain()", "cannot be sent to another process"),
+    ).play(play)
 
 
-@pytest.mark.parametrize("what", SENT)
-def test_an_isolated_cell_is_advised_where_its_names_can_be_sent(play: Play, what: str) -> None:
-    start = "import tensorflow as tf; x = tf.zeros(3)"
-    *_, failed = play({}, [PATIENT, "%tf_gpu limit 1GiB", start, f"{SENT[what]}\n{USE}", "train()"])
-
-    assert "%%tf_gpu isolate growth" in explained(failed)
+@pytest.mark.parametrize("line", SENT.values(), ids=SENT)
+def test_an_isolated_cell_is_advised_where_its_names_can_be_sent(play: Play, line: str) -> None:
+    assert "%%tf_gpu isolate growth" in explained(play, *ONE_GIB, START, f"{line}\n{USE}", "train()")
 
 
 WORKER = """
@@ -202,91 +158,67 @@ worker.stdout.readline()
 
 
 def test_frameworks_7_memory_that_workers_hold_is_said_to_be_this_notebooks_and_nothing_is_restarted_for_it() -> None:
-    with Machine.create("2x8GiB") as two, stage(two, again=True) as play:
-        *_, failed, _ = play(
-            {},
-            [
-                PATIENT,
-                "%tf_gpu growth",
-                f"import tensorflow as tf; x = tf.zeros(3){WORKER}",
-                out(768, 1024, 1024),
-                "worker.communicate(b'')",
-            ],
-        )
-    told = explained(failed)
-
-    assert "5.2 GiB  this session's python" in told
-    assert "this session's own worker processes" in told
-    assert "--restart" not in told
-    for way in ('tfgpu_magic.apply("limit 25%")', "tfgpu_magic.IsolatedExecutor", "!tfgpu run"):
-        assert way in told
+    apply, executor, run = 'tfgpu_magic.apply("limit 25%")', "tfgpu_magic.IsolatedExecutor", "!tfgpu run"
+    whose = "5.2 GiB  this session's python", "this session's own worker processes"
+    with playing("2x8GiB") as (play, _):
+        Cells(
+            *(PATIENT, "%tf_gpu growth", f"{START}{WORKER}"),
+            (out(768, 1024, 1024), *whose, apply, executor, run, NOT + "--restart"),
+            "worker.communicate(b'')",
+        ).play(play)
 
 
 def test_a_limit_that_a_neighbour_has_shrunk_is_explained_by_the_neighbour(tmp_path: Path) -> None:
     ready, there = tmp_path / "ready", tmp_path / "there"
-
     wait = (
         f"from tests import waiting; from pathlib import Path; Path({str(ready)!r}).touch()\n"
         f"waiting.until(Path({str(there)!r}).exists, seconds={PATIENCE})"
     )
+    with playing("1x8GiB") as (play, machine), ThreadPoolExecutor() as pool:
 
-    def come() -> None:
-        waiting.until(ready.exists, seconds=PATIENCE)
-        one.add_neighbour("5.5GiB@0")
-        there.touch()
+        def come() -> None:
+            waiting.until(ready.exists, seconds=PATIENCE)
+            machine.add_neighbour("5.5GiB@0")
+            there.touch()
 
-    with Machine.create("1x8GiB") as one, stage(one, again=True) as play, ThreadPoolExecutor() as pool:
         pool.submit(come)
-        *_, held, failed = play(
-            {},
-            [
-                PATIENT,
-                "%tf_gpu limit 4GiB",
-                "import tensorflow as tf",
-                wait,
-                "x = tf.zeros((25, 2**20)); print(mib())",
-                out(640, 1024, 1024),
-            ],
-        )
+        use = "x = tf.zeros((25, 2**20)); print(mib())"
+        *_, held, told = Cells(
+            PATIENT, "%tf_gpu limit 4GiB", IMPORT, wait, use, (out(640, 1024, 1024), NOT + "in one piece")
+        ).play(play)
     (mib,) = map(int, re.findall(r"\[(\d+)\]", held))
-    told = explained(failed)
 
     assert mib < 2500
-    assert "2.5 GiB could not be had" in told.splitlines()[0]
-    assert "5.5 GiB are held by" in told.splitlines()[0]
-    assert "in one piece" not in told
+    assert re.search(r"Out of GPU memory.* 2\.5 GiB could not be had.* 5\.5 GiB are held by", told)
 
 
 def test_a_part_that_is_not_used_yet_has_not_been_shrunk() -> None:
-    begin = "import tensorflow as tf; x = tf.zeros((1024, 1024)); mib()"
+    begin = f"{IMPORT}; x = tf.zeros((1024, 1024)); mib()"
     add = "from tfgpu_magic.simgpu import Machine; Machine.current().add_neighbour('6.2GiB@0')"
-    with Machine.create("1x8GiB") as machine, stage(machine, again=True) as play:
-        *_, failed = play({}, [PATIENT, "%tf_gpu split 1GiB 1GiB", begin, add, out(128, 2**20)])
-
-    assert "could not be had" not in explained(failed)
+    with playing("1x8GiB") as (play, _):
+        assert "could not" not in explained(play, PATIENT, "%tf_gpu split 1GiB 1GiB", begin, add, out(128, 2**20))
 
 
 def test_use_6_an_answer_under_a_ceiling_says_that_the_ceiling_limits(play: Play) -> None:
-    start = "import tensorflow as tf; x = tf.zeros(3)"
-    *_, failed = play({"TFGPU_CEILING": "limit 6%"}, [PATIENT, start, out(512, 1024, 1024)])
-    *_, own = play({"TFGPU_CEILING": "limit 60%"}, [PATIENT, "%tf_gpu limit 1GiB", start, out(512, 1024, 1024)])
+    failed = explained(play, PATIENT, START, out(512, 1024, 1024), TFGPU_CEILING="limit 6%")
+    own = explained(play, *ONE_GIB, START, out(512, 1024, 1024), TFGPU_CEILING="limit 60%")
 
-    assert "which is limited to 491 MiB by the ceiling `limit 6%`" in explained(failed)
-    assert "ceiling" not in explained(own)
+    assert "which is limited to 491 MiB by the ceiling `limit 6%`" in failed
+    assert "ceiling" not in own
+
+
+CLOCK = """
+import time; real, late = time.perf_counter, [0]
+time.perf_counter = lambda: real() + late[0]
+class Slow(Exception):
+    def _render_traceback_(self):
+        late[0] += 1000
+        return ['Slow']
+"""
 
 
 def test_the_time_of_a_cell_that_fails_is_without_its_traceback(play: Play) -> None:
-    clock = (
-        "import time; real, late = time.perf_counter, [0]\n"
-        "time.perf_counter = lambda: real() + late[0]\n"
-        "class Slow(Exception):\n"
-        "    def _render_traceback_(self):\n"
-        "        late[0] += 1000\n"
-        "        return ['Slow']\n"
-    )
-    *_, failed = play({}, [PATIENT, clock, "%%tf_gpu measure --as m\nraise Slow", "print(m.seconds < 1000, m.error)"])
-
-    assert failed.strip() == "True Slow"
+    Cells(CLOCK, "%%tf_gpu measure --as m\nraise Slow", ("print(m.seconds < 1000, m.error)", "True Slow")).play(play)
 
 
 TAKE = "def take(*mib): return [tf.zeros((size, 2**18)) for size in mib]"
@@ -311,15 +243,14 @@ FITTED = {
 }
 
 
-@pytest.mark.parametrize("what", FITTED)
-@pytest.mark.parametrize("words", ["limit 6GiB"])
-def test_the_same_cell_runs_under_the_limit_that_is_advised(play: Play, what: str, words: str) -> None:
-    start = f"import tensorflow as tf\n{TAKE}"
-    *_, fit = play({}, [PATIENT, f"%tf_gpu {words}", start, FITTED[what], "%tf_gpu measure --fit"])
-    found = re.search(r"^  %tf_gpu (.+)$", fit, re.MULTILINE)
-    assert found is not None, fit
-    *_, again, held = play({}, [PATIENT, f"%tf_gpu {found[1]}", start, f"{FITTED[what]}\nprint('it', 'ran')", "mib()"])
+@pytest.mark.parametrize("cell", FITTED.values(), ids=FITTED)
+def test_the_same_cell_runs_under_the_limit_that_is_advised(play: Play, cell: str) -> None:
+    start = f"{IMPORT}\n{TAKE}"
+    fit = "%tf_gpu measure --fit", "Run it once under this limit"
+    *_, advised = Cells(PATIENT, "%tf_gpu limit 6GiB", start, cell, fit).play(play)
+    found = re.search(r"^  %tf_gpu (.+)$", advised, re.MULTILINE)
+    assert found is not None, advised
+    again = f"{cell}\nprint('it', 'ran')", "it ran\n"
+    *_, held = Cells(PATIENT, f"%tf_gpu {found[1]}", start, again, "mib()").play(play)
 
-    assert again.endswith("it ran\n"), (fit, again)
     assert int(re.findall(r"\d+", held)[0]) < 2 * GIB / 2**20
-    assert "Run it once under this limit" in fit
