@@ -26,8 +26,6 @@ from tfgpu_magic.command import demo
 from tfgpu_magic.command.main import main
 from tfgpu_magic.simgpu.demo import lab
 
-pytestmark = pytest.mark.nightly
-
 ROOT = Path(__file__).parents[2]
 THEMES = "@jupyterlab/apputils-extension:themes"
 
@@ -65,7 +63,9 @@ def test_the_address_is_said_when_it_can_be_opened_and_not_before(tmp_path: Path
 
 
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="scripts/demo would make .venv: run scripts/test")
-@pytest.mark.parametrize(("end", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("end", "status"), [(signal.SIGINT, 0), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.nightly)]
+)
 def test_the_demo_serves_the_tour_and_is_gone_when_told(
     end: signal.Signals, status: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

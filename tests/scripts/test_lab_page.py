@@ -20,8 +20,6 @@ from tfgpu_magic.lab.ladder import Rule, rule_of
 from tfgpu_magic.policy import settings
 from tfgpu_magic.root.file import parse
 
-pytestmark = pytest.mark.nightly
-
 HOUR = 3600.0
 
 
@@ -42,6 +40,7 @@ def test_the_page_has_nine_commands_and_a_file_without_a_mistake(
     assert rules.everybody.hard == "50%"
 
 
+@pytest.mark.nightly
 @root_only
 @pytest.mark.timeout(1200)
 def test_the_commands_of_the_page_bring_about_what_it_says() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 import tfgpu_magic
-from scripts import _release
+from scripts import _frontend, _release
+from scripts._contents import unexplained
 
 ROOT = Path(__file__).parents[2]
 FORMS = ROOT / ".github" / "ISSUE_TEMPLATE"
@@ -86,6 +88,22 @@ def test_the_recipe_for_conda_has_what_the_package_needs() -> None:
     assert f'requires-python = ">={oldest}"' in project
     assert re.findall(r"- (tfgpu = .*)", recipe) == ["tfgpu = tfgpu_magic.command.main:main"]
     assert 'tfgpu = "tfgpu_magic.command.main:main"' in project
+
+
+def test_each_file_that_is_packed_is_of_one_of_the_kinds_that_the_page_lists() -> None:
+    """`test_wheel.py` looks into a wheel; here are the files of git, those that are built, and those installed here."""
+    listed = subprocess.run(["git", "ls-files", "tfgpu_magic"], cwd=ROOT, check=True, capture_output=True, text=True)
+    installed = (str(path).removeprefix("../../../") for path in metadata.files("tfgpu-magic") or ())
+    built = (path.relative_to(_frontend.EXTENSION) for path in _frontend.EXTENSION.rglob("*") if path.is_file())
+    packed = {
+        *listed.stdout.splitlines(),
+        *(path for path in installed if path.startswith(("share/", "tfgpu_magic-"))),
+        *(f"share/jupyter/labextensions/tfgpu-magic/{path.as_posix()}" for path in built),
+        *(f"tfgpu_magic/notebook/static/{path.name}" for path in _frontend.STATIC.iterdir()),
+        f"etc/jupyter/jupyter_server_config.d/{_frontend.SERVER_CONFIG.name}",
+    }
+
+    assert unexplained(packed) == ["tfgpu_magic/simgpu/prebuilt-*.tar.xz"]  # which `scripts/release` makes
 
 
 def test_what_is_promised_of_the_simulated_machine_is_what_a_release_checks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,16 @@ def test_figures_are_tensorflows_own_and_the_drivers_named_apart() -> None:
     assert 512 * MIB <= in_use.size < 520 * MIB
     assert peak.size >= 768 * MIB
     assert row.used == this == 2 * GIB + 256 * MIB
+
+
+def test_what_the_driver_does_not_tell_is_not_available_and_tensorflows_own_figures_stand() -> None:
+    """As under WSL 2."""
+    with Machine.create("1x8GiB") as machine:
+        machine.hide_memory()
+        text = run(machine, _text_of_a_used_gpu)
+
+    assert re.search(r"peak +0\.8 GiB +limit 2 GiB$", text, re.MULTILINE)
+    assert re.search(r"this program +N/A$", text, re.MULTILINE)
 
 
 def test_each_logical_gpu_has_its_name_beside_nvidia_smis_number() -> None:
@@ -144,6 +155,11 @@ def _use_a_gpu() -> tuple[object, list[int]]:
     row = _seen().table.gpus[0]
     assert kept.shape[0]
     return row, held()
+
+
+def _text_of_a_used_gpu() -> str:
+    _use_a_gpu()
+    return repr(_seen())
 
 
 def _hide_late() -> list[str]:
