@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import errno
+import functools
 import multiprocessing
 import os
 import sys
@@ -14,23 +16,26 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec
 from unittest import mock
 
 import psutil
 import pytest
+from _pytest.assertion.rewrite import rewrite_asserts
 
 from tests.apart import CGROUP
 from tests.slack import SLACK
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.build import libraries
+
+P = ParamSpec("P")
 
 NOBODYS_PID = 2**22
 """The largest pid that the driver's lists may have; Linux gives smaller ones only."""
@@ -191,6 +196,41 @@ def run(machine: Machine | None, function: Callable[..., Any], *args: Any, **opt
     """Run a function on the machine to its end, and return what it returns."""
     with program(machine, function, *args, **options) as done:
         return done.answer
+
+
+def on(gpus: str, *neighbours: str, **options: Any) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Have a test run in a process of its own, on a machine of its own; what it is called with must pickle.
+
+    Args:
+        gpus: the machine's GPUs, as `Machine.create` takes them.
+        neighbours: what others hold there, as `Machine.add_neighbour` takes it.
+        options: those of `program`.
+    """
+
+    def decorate(test: Callable[P, None]) -> Callable[P, None]:
+        @functools.wraps(test)
+        def there(*_: P.args, **given: P.kwargs) -> None:
+            with Machine.create(gpus) as machine:
+                for neighbour in neighbours:
+                    machine.add_neighbour(neighbour)
+                run(machine, _test, test.__module__, test.__name__, given, **options)
+
+        return there
+
+    return decorate
+
+
+def _test(module: str, name: str, given: dict[str, Any]) -> None:
+    """Run a test of a module whose assertions say what they compare, as pytest has them."""
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    source = Path(spec.origin).read_bytes()
+    tree = ast.parse(source)
+    rewrite_asserts(tree, source)
+    sys.modules[module] = made = module_from_spec(spec)
+    exec(compile(tree, spec.origin, "exec", dont_inherit=True), vars(made))
+    getattr(made, name).__wrapped__(**given)
 
 
 def _child(

@@ -25,6 +25,13 @@ from tfgpu_magic.simgpu import Machine
 STAND_IN = Path(__file__).parent / "stand_in"
 
 
+def stand_in(release: str = "2.13") -> Any:
+    """Import the stand-in for PyTorch, as of a release."""
+    sys.path.insert(0, str(STAND_IN))
+    os.environ["TORCH_STAND_IN"] = release
+    return importlib.import_module("torch")
+
+
 @contextlib.contextmanager
 def stage(machine: Machine, *, again: bool = False) -> Iterator[Callable[[Mapping[str, str], list[str]], list[str]]]:
     """Give a function that runs cells with some variables set, and returns what a person sees of each.
@@ -77,11 +84,14 @@ def _main() -> None:
         os.wait()
 
 
+_kept: list[Any] = []
+
+
 def take(size: int, gpu: int = 0) -> str:
     """Have PyTorch take GiB of a GPU; return what came of it."""
     torch: Any = importlib.import_module("torch")
     try:
-        torch.zeros(size * GIB, f"cuda:{gpu}")
+        _kept.append(torch.zeros(size * GIB, f"cuda:{gpu}"))
     except torch.cuda.OutOfMemoryError:
         return "out of memory"
     except RuntimeError:

@@ -43,12 +43,6 @@ def on_machine(path: str, function: Callable[[], Any]) -> Any:
         return run(machine, function, env=found_first(machine, path), fresh=True)
 
 
-@pytest.fixture(scope="module")
-def found(path: str) -> Any:
-    """Return what was found at each of PyTorch's steps."""
-    return on_machine(path, cuda_torch.steps)
-
-
 def test_tensors_of_every_kind_go_to_host_memory_and_come_back_fifty_times(path: str) -> None:
     found = on_machine(path, cuda_torch.parked)
     before, away, after = found["held"]
@@ -123,31 +117,13 @@ def test_what_was_emptied_cannot_be_used_in_any_way_without_the_gpu(path: str) -
     assert on_machine(path, cuda_torch.unreadable) == [UNREADABLE] * 15
 
 
-def test_a_limit_holds_from_the_first_use_on(found: Any) -> None:
+def test_a_limit_holds_from_the_first_use_on_and_moves_no_current_gpu_and_makes_no_context(path: str) -> None:
+    found = on_machine(path, cuda_torch.steps)
+
     assert found["under the limit"] == ["taken", "no room"]
-
-
-def test_a_limit_moves_no_current_gpu_and_makes_no_context(found: Any) -> None:
-    assert found["GPU and contexts"] == (0, 1)
-
-
-def test_the_figures_are_pytorchs_own(found: Any) -> None:
+    assert found["GPU and contexts"] == found["GPU and contexts after a look"] == (0, 1)
     assert found["figures"] == [1024, 1024, 1024, 2048]
-
-
-def test_a_look_moves_no_current_gpu_and_makes_no_context(found: Any) -> None:
-    assert found["GPU and contexts after a look"] == (0, 1)
-
-
-def test_another_gpu_is_held_from_the_end_of_the_cell_that_used_it(found: Any) -> None:
     assert (found["another GPU"], found["another GPU after its cell"]) == ("taken", "no room")
-
-
-def test_without_a_limit_it_takes_more(found: Any) -> None:
     assert found["without a limit"] == "taken"
-
-
-def test_its_own_reading_of_a_fraction_moves_the_current_gpu_before_2_10_and_not_since(found: Any) -> None:
-    current, _ = found["GPU and contexts after a fraction"]
-
-    assert current == (1 if found["version"] < (2, 10) else 0)
+    # Its own reading of a fraction moves the current GPU before 2.10, and not since.
+    assert found["GPU and contexts after a fraction"][0] == (1 if found["version"] < (2, 10) else 0)

@@ -71,9 +71,6 @@ def _register() -> tuple[Seen, message.WireState]:
     return shown, message.state(tfgpu_magic.status().table)
 
 
-# --- memory is asked back of those that use a GPU and can give it ---
-
-
 class Giving(Novum):
     """One that gives back."""
 
@@ -93,11 +90,19 @@ class Keeping(Novum):
         raise AssertionError("it was asked")
 
 
-def test_what_each_gave_is_told_in_one_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = (Giving(), Keeping(), Novum(), Giving(), Giving(Stage.LISTED))
+@pytest.mark.parametrize(
+    ("there", "gone"),
+    [
+        ([Giving(), Keeping(), Novum(), Giving(), Giving(Stage.LISTED)], 8),
+        ([Giving(Stage.IMPORTED), Keeping(Stage.ABSENT)], 0),
+    ],
+)
+def test_what_those_gave_that_use_a_gpu_is_told_in_one_sum(
+    there: list[Novum], gone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(registry, "FRAMEWORKS", there)
 
-    assert tfgpu_magic.give_back() == 8
+    assert tfgpu_magic.give_back() == gone
 
 
 def test_where_none_can_it_is_refused_and_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,12 +117,6 @@ def test_an_array_whose_address_cannot_be_read_hides_nothing(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "tensorflow.python.dlpack.dlpack", SimpleNamespace(to_dlpack=lambda _: other))
 
     assert arrays.address(object()) is None
-
-
-def test_where_none_uses_a_gpu_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "FRAMEWORKS", (Giving(Stage.IMPORTED), Keeping(Stage.ABSENT)))
-
-    assert tfgpu_magic.give_back() == 0
 
 
 @pytest.mark.parametrize(

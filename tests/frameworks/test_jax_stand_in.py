@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-import tfgpu_magic
 from tests.figures import jax
-from tfgpu_magic.frameworks import registry
+from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.jax.framework import Jax
 from tfgpu_magic.frameworks.jax.settings import (
     ALLOCATOR,
     FORMER_FRACTION,
     FRACTION,
     PREALLOCATE,
+    own_fraction,
     remarks,
     uncapped,
     variables,
@@ -27,24 +27,17 @@ from tfgpu_magic.model.report import Figure
 from tfgpu_magic.policy.process_state import Stage
 
 BFC = {"bytes_in_use": 1, "peak_bytes_in_use": 1, "pool_bytes": 4, "bytes_limit": 8, "num_allocs": 1}
+POOLLESS = {"bytes_in_use": 3, "peak_bytes_in_use": 5}
 
 
-def device(number: int, stats: dict[str, int] | None) -> SimpleNamespace:
-    return SimpleNamespace(local_hardware_id=number, memory_stats=lambda: stats)
-
-
-@pytest.fixture
-def _bridge(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    monkeypatch.setattr("tfgpu_magic.frameworks.cuda.shown", lambda: ("GPU-1", "GPU-2"))
-    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", SimpleNamespace(**request.param))
-
-
-def with_gpus(*devices: SimpleNamespace) -> dict[str, Any]:
-    return {"_backends": {"cpu": None, "cuda": SimpleNamespace(local_devices=lambda: devices)}}
+def with_gpus(*stats: dict[str, int] | None) -> dict[str, Any]:
+    """Return JAX's backends where its GPUs tell these statistics; the last GPU is listed first."""
+    devices = [SimpleNamespace(local_hardware_id=n, memory_stats=lambda s=s: s) for n, s in enumerate(stats)]
+    return {"_backends": {"cpu": None, "cuda": SimpleNamespace(local_devices=lambda: devices[::-1])}}
 
 
 @pytest.mark.parametrize(
-    ("_bridge", "stage"),
+    ("bridge", "stage"),
     [
         ({}, Stage.ABSENT),  # it is being imported
         ({"_backends": {}}, Stage.IMPORTED),
@@ -52,51 +45,37 @@ def with_gpus(*devices: SimpleNamespace) -> dict[str, Any]:
         ({"_backends": {"cpu": None}, "_plugins_registered": True}, Stage.IMPORTED),
         (with_gpus(), Stage.READY),
     ],
-    indirect=["_bridge"],
 )
-@pytest.mark.usefixtures("_bridge")
-def test_its_stage(stage: Stage) -> None:
+def test_its_stage(bridge: dict[str, Any], stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", SimpleNamespace(**bridge))
+
     assert Jax().stage() is stage
 
 
-@pytest.mark.parametrize("_bridge", [with_gpus(device(1, BFC), device(0, {"bytes_limit": 8}))], indirect=True)
-@pytest.mark.usefixtures("_bridge")
-def test_a_gpu_that_it_has_taken_nothing_of_has_no_figures() -> None:
-    assert registry.figures() == {"GPU-2": jax(1, 4, 8)}
+WITHOUT_A_POOL = (
+    Figure(framework="JAX", what="in use", size=3, used=True, taken=True),
+    Figure(framework="JAX", what="peak", size=5, peak=True),
+)
 
 
-@pytest.mark.parametrize("_bridge", [with_gpus(device(0, BFC))], indirect=True)
-@pytest.mark.usefixtures("_bridge")
-def test_that_it_cannot_give_back_is_said() -> None:
-    with pytest.raises(tfgpu_magic.Refused, match="JAX keeps the GPU memory that was taken until this"):
-        tfgpu_magic.give_back()
+@pytest.mark.parametrize(
+    ("bridge", "figures"),
+    [
+        (with_gpus({"bytes_limit": 8}, BFC), {"GPU-2": jax(1, 4, 8)}),  # nothing is taken of the first
+        (with_gpus(None, None), {}),  # its allocator tells nothing
+        (with_gpus(POOLLESS), {"GPU-1": WITHOUT_A_POOL}),  # no limit is not zero
+    ],
+)
+def test_its_figures_are_those_of_gpus_that_it_has_taken_memory_of(
+    bridge: dict[str, Any], figures: dict[str, tuple[Figure, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "shown", lambda: ("GPU-1", "GPU-2"))
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", SimpleNamespace(**bridge))
 
+    assert registry.figures() == figures
 
-@pytest.mark.parametrize("_bridge", [with_gpus(device(0, None), device(1, None))], indirect=True)
-@pytest.mark.usefixtures("_bridge")
-def test_a_backend_that_tells_nothing_has_no_figures() -> None:
-    assert Jax().figures() == {}
-
-
-@pytest.mark.parametrize("_bridge", [with_gpus(device(0, {"bytes_in_use": 3, "peak_bytes_in_use": 5}))], indirect=True)
-@pytest.mark.usefixtures("_bridge")
-def test_without_a_pool_what_is_in_use_is_what_it_holds_and_no_limit_is_not_zero() -> None:
-    in_use = Figure(framework="JAX", what="in use", size=3, used=True, taken=True)
-
-    assert Jax().figures() == {"GPU-1": (in_use, Figure(framework="JAX", what="peak", size=5, peak=True))}
-
-
-# --- a policy's variables: one fraction, under one name, and nothing else lost ---
 
 ONE = {"GPU-1": Decimal("0.25")}
-
-
-def test_of_two_names_one_is_left() -> None:
-    both = {FRACTION: "0.5", FORMER_FRACTION: "0.5"}
-
-    left = both | variables(ONE, False, both)
-
-    assert {key: value for key, value in left.items() if value is not None} == {FRACTION: "0.25"}
 
 
 @pytest.mark.parametrize(
@@ -105,6 +84,8 @@ def test_of_two_names_one_is_left() -> None:
         ({}, False, {FRACTION: "0.5", PREALLOCATE: "false"}, {}),
         ({}, True, {FRACTION: "0.5"}, {PREALLOCATE: "false"}),
         (ONE, False, {}, {FRACTION: "0.25"}),
+        ({**ONE, "GPU-2": Decimal("0.5")}, False, {}, {FRACTION: "0.25"}),  # the smallest holds
+        (ONE, False, {FRACTION: "0.5", FORMER_FRACTION: "0.5"}, {FRACTION: "0.25", FORMER_FRACTION: None}),
         (ONE, True, {}, {FRACTION: "0.25", PREALLOCATE: "false"}),
         (ONE, False, {PREALLOCATE: "0"}, {FRACTION: "0.25", PREALLOCATE: None}),
         (ONE, False, {PREALLOCATE: "true", ALLOCATOR: "bfc"}, {FRACTION: "0.25"}),
@@ -116,17 +97,36 @@ def test_only_what_was_asked_for_is_set(
     assert variables(fractions, grows, environment) == found
 
 
-def test_of_several_fractions_the_smallest_holds() -> None:
-    assert variables({**ONE, "GPU-2": Decimal("0.5")}, False, {}) == {FRACTION: "0.25"}
+@pytest.mark.parametrize(
+    ("environment", "fraction"),
+    [
+        ({}, "0.75"),
+        ({FRACTION: "0"}, "0.75"),  # which is no setting
+        ({FRACTION: "all"}, "1"),  # which limits nothing
+        ({FRACTION: "0.05"}, "0.05"),
+        ({FRACTION: "0.3", FORMER_FRACTION: "0.2"}, "0.2"),
+    ],
+)
+def test_its_own_fraction_is_the_environments_or_its_default(environment: dict[str, str], fraction: str) -> None:
+    assert own_fraction(environment) == Decimal(fraction)
 
 
 def test_growth_without_a_limit_is_capped_by_jax_itself_and_that_is_said() -> None:
-    assert remarks({}, True, {}) == ["JAX grows to 75% of a GPU at most, its own default, where no limit is set."]
+    (said,) = remarks({}, True, {})
+
+    assert "75% of a GPU at most" in said
     assert remarks({}, True, {FRACTION: ".9"}) == remarks(ONE, True, {}) == remarks({}, False, {}) == []
 
 
 @pytest.mark.parametrize(
-    ("chosen", "found"), [(None, None), ("BFC", None), ("default", None), ("platform", "platform"), ("vmm", "vmm")]
+    ("environment", "found"),
+    [
+        ({}, None),
+        ({ALLOCATOR: "BFC"}, None),
+        ({ALLOCATOR: "default"}, None),
+        ({ALLOCATOR: "platform"}, "platform"),
+        ({ALLOCATOR: "vmm"}, "vmm"),
+    ],
 )
-def test_an_allocator_that_no_fraction_limits_is_named(chosen: str | None, found: str | None) -> None:
-    assert uncapped({} if chosen is None else {ALLOCATOR: chosen}) == found
+def test_an_allocator_that_no_fraction_limits_is_named(environment: dict[str, str], found: str | None) -> None:
+    assert uncapped(environment) == found

@@ -6,19 +6,20 @@ import sys
 import threading
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tfgpu_magic
+from tests.frameworks.cells_on_machine import stand_in
+from tests.processes import on
 from tests.sizes import GIB, MIB
-from tfgpu_magic.frameworks import cuda, import_hook, registry
+from tests.tf.on_machine import here
+from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.peaks import SharedPeaks
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.frameworks.torch.framework import Torch
 
 
 class One(Framework):
@@ -145,75 +146,48 @@ def test_threads_begin_and_end_beside_one_another() -> None:
     assert peaks._marks == [peaks.session]
 
 
-# --- the counters of PyTorch and JAX, with stand-ins for what they tell ---
+# --- the counters of PyTorch and JAX, with stand-ins for them ---
 
 
-class Gpu:
-    """What PyTorch's allocator counts of one GPU."""
-
-    def __init__(self) -> None:
-        self.current = self.peak = 0
-
-    def use(self, size: int) -> None:
-        self.current, self.peak = size, max(self.peak, size)
-
-    def figures(self) -> dict[str, Any]:
-        both = {"current": self.current, "peak": self.peak}
-        return {
-            "num_ooms": 0,
-            "allocated_bytes": {"all": dict(both)},
-            "reserved_bytes": {"all": {"current": 2 * GIB, "peak": 2 * GIB}},
-            "reserved_bytes_by_private_pools": {(0, 1): {"all": dict(both)}},
-        }
-
-    def reset(self) -> None:
-        self.peak = self.current
-
-
-@pytest.fixture
-def torch(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
-    """Have a PyTorch that uses two GPUs, and be its allocator."""
-    gpus = [Gpu(), Gpu()]
-    module, memory = ModuleType("torch"), ModuleType("torch.cuda.memory")
-    module.device = lambda name: SimpleNamespace(index=int(name.partition(":")[2]))  # type: ignore[attr-defined]
-    module.cuda = SimpleNamespace(  # type: ignore[attr-defined]
-        is_initialized=lambda: True,
-        current_device=lambda: 0,
-        get_per_process_memory_fraction=lambda _: 1.0,
-        memory_stats_as_nested_dict=lambda device=None: gpus[int(str(device or 0)[-1])].figures(),
-        reset_peak_memory_stats=lambda device=None: gpus[int(str(device or 0)[-1])].reset(),
-    )
-    monkeypatch.setitem(sys.modules, "torch", module)
-    monkeypatch.setitem(sys.modules, "torch.cuda.memory", memory)
-    monkeypatch.setattr(cuda, "shown", lambda: ("GPU-a", "GPU-b"))
-    monkeypatch.setattr(Torch.counters, "_others", {})
-    monkeypatch.setattr(import_hook, "_waiting", {})
-    monkeypatch.setattr(import_hook, "_given", set())  # as in a process that has imported this one
-    return gpus
-
-
-def theirs(device: Any = None) -> int:
+def theirs(device: int | None = None) -> int:
     peak: int = sys.modules["torch"].cuda.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["peak"]
     return peak
 
 
-def test_pytorch_is_measured_by_gpu_and_its_own_functions_tell_the_same_as_before(torch: list[Gpu]) -> None:
-    first, second = torch
-    first.use(900 * MIB)
-    first.use(100 * MIB)
+@on("2x8GiB", imported=False)
+def test_pytorch_is_measured_by_gpu_and_its_own_functions_tell_the_same_as_before() -> None:
+    memory = sys.modules["torch.cuda.memory"] = ModuleType("torch.cuda.memory")
+    torch = stand_in()
+    torch.zeros(900 * MIB)
+    kept = torch.zeros(100 * MIB)
     with tfgpu_magic.measure(driver=False) as outer:
-        first.use(300 * MIB)
+        more = torch.zeros(200 * MIB)
         with tfgpu_magic.measure(driver=False) as inner:
-            first.use(200 * MIB)
-            second.use(50 * MIB)
+            del more
+            torch.zeros(100 * MIB)
+            torch.zeros(50 * MIB, "cuda:1")
 
-    assert [(one.name, one.gpu, one.before, one.peak) for one in inner.result.pools] == [
-        ("cuda:0", "GPU-a", 300 * MIB, 300 * MIB),
-        ("cuda:1", "GPU-b", 0, 50 * MIB),
+    assert [(one.name, one.before, one.peak) for one in inner.result.pools] == [
+        ("cuda:0", 300 * MIB, 300 * MIB),
+        ("cuda:1", 0, 50 * MIB),
     ]
+    assert [one.gpu for one in inner.result.pools] == [gpu.uuid for gpu in here().gpus()]
     assert outer.peak == 300 * MIB
     assert (theirs(), theirs(1)) == (900 * MIB, 50 * MIB)
-    assert sys.modules["torch.cuda.memory"].memory_stats_as_nested_dict(0)["reserved_bytes"]["all"]["peak"] == 2 * GIB
+    assert memory.memory_stats_as_nested_dict(0)["reserved_bytes_by_private_pools"][0, 1]["all"]["peak"] == 900 * MIB
+    assert kept
+
+
+@on("1x8GiB", imported=False)
+def test_a_framework_that_fails_leaves_the_others_their_figures() -> None:
+    torch = stand_in()
+    torch.zeros(MIB)
+    torch.cuda._now = {}
+    with tfgpu_magic.measure(driver=False) as m:
+        pass
+
+    assert m.result.pools == ()
+    assert {*registry.session_peaks()} >= {"TensorFlow", "JAX"}
 
 
 def test_jax_tells_a_peak_only_where_it_is_higher_than_before_and_that_is_said(
@@ -235,12 +209,3 @@ def test_jax_tells_a_peak_only_where_it_is_higher_than_before_and_that_is_said(
     assert "peak at most 900 MiB, 2 MiB stayed" in repr(low)
     assert "JAX's peak cannot be counted anew: it was not higher than before." in repr(low)
     assert (high.peak, high.result.pools[0].exact) == (1000 * MIB, True)
-
-
-def test_a_framework_that_fails_leaves_the_others_their_figures(torch: list[Gpu]) -> None:
-    sys.modules["torch"].cuda.memory_stats_as_nested_dict = lambda _: 1 / 0
-    with tfgpu_magic.measure(driver=False) as m:
-        pass
-
-    assert m.result.pools == ()
-    assert set(registry.session_peaks()) >= {"TensorFlow", "JAX"}

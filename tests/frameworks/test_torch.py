@@ -2,116 +2,174 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib.util
+import inspect
+import sys
+from typing import Any
+from unittest import mock
 
 import pytest
 
+import tfgpu_magic
 from tests.cgroups import cgroup2
 from tests.figures import pytorch
-from tests.frameworks import torch_on_machine as on_machine
-from tests.frameworks.torch_on_machine import ALLOCATED, PEAK, RESERVED
-from tests.machines import machine_of
-from tests.processes import run
+from tests.frameworks.cells_on_machine import STAND_IN
+from tests.frameworks.torch_on_machine import ALLOCATED, PEAK, RESERVED, go, imported, limits, options, within
+from tests.processes import on, run
 from tests.simgpu.on_machine import set_limits
 from tests.sizes import GIB, MIB
-from tfgpu_magic.frameworks.torch.framework import CUDA_OPTIONS, OPTIONS
-from tfgpu_magic.model.report import Figure
+from tests.tf.on_machine import here, refused
+from tfgpu_magic.frameworks import registry
+from tfgpu_magic.frameworks.torch.framework import CUDA_OPTIONS, OPTIONS, Torch
+from tfgpu_magic.insight.objects.tensors import tensors
+from tfgpu_magic.isolate import host_memory
+from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.simgpu import Machine
 
 pytestmark = pytest.mark.frameworks
-
-machine = machine_of("2x8GiB")
-
-
-def limits(figures: Iterable[Figure]) -> list[int]:
-    """Return the limit in MiB, rounded up: a fraction has six places."""
-    return [-(figure.size // -MIB) for figure in figures if figure.what == "limit"]
 
 
 @pytest.mark.parametrize(
     ("steps", "sizes"),
     [
-        (["limit 2GiB", "import", "use"], [2, 2]),
-        (["import", "limit 2GiB", "use"], [2, 2]),
-        (["import", "use", "limit 2GiB"], [2, 2]),
-        (["import", "limit 0=2GiB 1=4GiB", "use"], [2, 4]),
+        (["limit 2GiB", "import", "use"], [2048, 2048]),
+        (["import", "limit 2GiB", "use"], [2048, 2048]),
+        (["import", "use", "limit 2GiB"], [2048, 2048]),
+        (["import", "limit 0=2GiB 1=4GiB", "use"], [2048, 4096]),
     ],
 )
-def test_a_limit_is_in_force_from_the_first_use_at_each_stage(
-    machine: Machine, steps: list[str], sizes: list[int]
-) -> None:
-    figures, *_ = run(machine, on_machine.told, steps, fresh=True)
+@on("2x8GiB", fresh=True)
+def test_a_limit_is_in_force_from_the_first_use_at_each_stage(steps: list[str], sizes: list[int]) -> None:
+    go(*steps)
 
-    assert [limits(figures[gpu.uuid]) for gpu in machine.gpus()] == [[size * GIB // MIB] for size in sizes]
+    assert limits() == sizes
 
 
-def test_its_figures_are_its_own_of_each_gpu(machine: Machine) -> None:
-    figures, *_ = run(machine, on_machine.told, ["import", "limit 2GiB", "default", "use"], fresh=True)
+@on("2x8GiB", fresh=True)
+def test_its_figures_are_its_own_of_each_gpu() -> None:
+    go("import", "limit 2GiB", "default", "use")
 
-    first, second = (gpu.uuid for gpu in machine.gpus())
-    assert figures == {
+    first, second = (gpu.uuid for gpu in here().gpus())
+    assert registry.figures() == {
         first: pytorch(ALLOCATED, RESERVED, peak=PEAK),
         second: pytorch(2 * ALLOCATED, 2 * RESERVED, peak=2 * PEAK),
     }
+    assert Torch().give_back() == {first: RESERVED - ALLOCATED, second: 2 * (RESERVED - ALLOCATED)}
 
 
-def test_a_limit_below_what_it_has_reserved_is_refused(machine: Machine) -> None:
-    figures, _, refused = run(machine, on_machine.told, ["import", "use", "limit 128MiB"], fresh=True)
+@on("2x8GiB", fresh=True)
+def test_a_limit_below_what_it_has_reserved_is_refused() -> None:
+    go("import", "use")
 
-    assert refused.startswith("Not applied. PyTorch has taken 256 MiB of GPU 0 already, and is to have 128 MiB.")
-    assert not any(map(limits, figures.values()))
-
-
-def test_it_reads_the_limit_with_its_other_options(machine: Machine) -> None:
-    env = {CUDA_OPTIONS: "max_split_size_mb:128", OPTIONS: "max_split_size_mb:64"}
-
-    _, options, _ = run(machine, on_machine.told, ["limit 2GiB", "import"], env=env, fresh=True)
-
-    assert options.startswith("max_split_size_mb:128,per_process_memory_fraction:0.2")
+    assert "PyTorch has taken 256 MiB of GPU 0 already, and is to have 128 MiB." in refused("limit 128MiB", "all")
+    assert limits() == []
 
 
-def test_an_allocator_that_reads_no_limit_in_its_options_is_told_at_its_start(machine: Machine) -> None:
-    env = {OPTIONS: "backend:cudaMallocAsync"}
+@on("2x8GiB", fresh=True, env={CUDA_OPTIONS: "max_split_size_mb:128", OPTIONS: "max_split_size_mb:64"})
+def test_it_reads_the_limit_with_its_other_options() -> None:
+    go("limit 2GiB")
 
-    figures, options, _ = run(machine, on_machine.told, ["limit 2GiB", "import", "use"], env=env, fresh=True)
-
-    assert options == env[OPTIONS]
-    assert [limits(those) for those in figures.values()] == [[2 * GIB // MIB]] * 2
+    assert options(imported()).startswith("max_split_size_mb:128,per_process_memory_fraction:0.2")
 
 
-def test_what_its_cache_gives_back_is_told_by_gpu(machine: Machine) -> None:
-    gone = run(machine, on_machine.given_back, fresh=True)
+@on("2x8GiB", fresh=True, env={OPTIONS: "backend:cudaMallocAsync"})
+def test_an_allocator_that_reads_no_limit_in_its_options_is_told_at_its_start() -> None:
+    go("limit 2GiB", "import", "use")
 
-    first, second = (gpu.uuid for gpu in machine.gpus())
-    assert gone == {first: RESERVED - ALLOCATED, second: 2 * (RESERVED - ALLOCATED)}
-
-
-def test_asking_for_its_stage_memory_and_version_starts_nothing(machine: Machine) -> None:
-    stage, memory, started, version = run(machine, on_machine.asked_without_a_start, fresh=True)
-
-    assert (stage, memory, started) == ("IMPORTED", [0, 0, 0], False)
-    assert version >= (2, 13)
+    assert options(imported()) == "backend:cudaMallocAsync"
+    assert limits() == [2048, 2048]
 
 
-def test_its_peaks_are_shared_with_those_who_reset_them(machine: Machine) -> None:
-    outer, inner, theirs = run(machine, on_machine.measured, fresh=True)
+@on("2x8GiB", fresh=True)
+def test_asking_for_its_stage_memory_and_version_starts_nothing() -> None:
+    import torch
 
-    assert (outer, inner, theirs) == (700 * MIB, 300 * MIB, 200 * MIB)
+    assert Torch().stage().name == "IMPORTED"
+    assert torch.cuda.memory_reserved(0) == torch.cuda.max_memory_allocated(0) == 0
+    assert Torch().version() >= (2, 13)
+    assert not torch.cuda.is_initialized()
 
 
-def test_the_stand_ins_have_its_functions_and_their_arguments(machine: Machine) -> None:
-    assert run(machine, on_machine.unlike_the_stand_ins, fresh=True) == []
+@on("2x8GiB", fresh=True)
+def test_its_peaks_are_shared_with_those_who_reset_them() -> None:
+    with tfgpu_magic.measure(driver=False) as outer:
+        torch = imported()
+        torch.cuda.init()
+        use = torch.cuda._cudart.use
+        use(0, 700 * MIB)
+        use(0, 50 * MIB)
+        with tfgpu_magic.measure(driver=False) as inner:
+            use(0, 300 * MIB)
+            use(0, 100 * MIB)
+            torch.cuda.reset_peak_memory_stats(0)
+            use(0, 200 * MIB)
+            use(0, 10 * MIB)
+
+    assert (outer.peak, inner.peak, torch.cuda.max_memory_allocated(0)) == (700 * MIB, 300 * MIB, 200 * MIB)
 
 
-def test_its_tensors_and_gradients_are_found_by_name_and_views_count_once(machine: Machine) -> None:
-    found, in_use = run(machine, on_machine.by_name, fresh=True)
+@on("2x8GiB", fresh=True)
+def test_the_stand_in_has_its_functions_and_their_arguments() -> None:
+    import torch
 
+    spec = importlib.util.spec_from_file_location("stand_in", STAND_IN / "torch" / "cuda.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    functions = {name: one for name, one in vars(module).items() if inspect.isfunction(one) and name != "_count"}
+
+    assert len(functions) > 10
+    for name, function in functions.items():
+        inspect.signature(getattr(torch.cuda, name)).bind(*inspect.signature(function).parameters)
+
+
+@on("2x8GiB", fresh=True)
+def test_its_tensors_and_gradients_are_found_by_name_and_views_count_once() -> None:
+    """The tensors are in the computer's memory, and of a class that says that they are on a GPU."""
+    torch = imported()
+    torch.cuda.init()
+
+    class OnGpu(torch.Tensor):  # type: ignore[misc, name-defined]  # mypy does not know it
+        is_cuda = True
+
+        def get_device(self) -> int:
+            return 0
+
+        @classmethod
+        def __torch_function__(cls, *_: object, **__: object) -> Any:
+            raise AssertionError("code of the user's was run")
+
+    def on_gpu(size: int) -> Any:
+        return torch.zeros(size // 4).as_subclass(OnGpu)
+
+    main: Any = sys.modules["__main__"]
+    with torch._C.DisableTorchFunctionSubclass():
+        main.w = on_gpu(4 * MIB).requires_grad_()
+        main.w.grad = on_gpu(4 * MIB)
+        main.batch = [on_gpu(2 * MIB)]
+        main.row = main.batch[0][16:32]
+
+    taken = tensors()
+
+    found = {one.name.expression: one.size for one in taken.holdings}
     assert found == {"w": 4 * MIB, "w.grad": 4 * MIB, "batch[0]": 2 * MIB}
-    assert in_use == ALLOCATED
+    assert taken.accounts[0].in_use == ALLOCATED
 
 
-def test_a_tensor_for_a_call_is_refused_before_it_is_copied(machine: Machine) -> None:
-    assert run(machine, on_machine.copied, fresh=True) == 0
+@on("2x8GiB", fresh=True)
+def test_a_tensor_for_a_call_is_refused_before_it_is_copied() -> None:
+    import torch
+
+    tensor = torch.zeros(130 * MIB, dtype=torch.uint8)
+    with (
+        mock.patch.object(host_memory, "left", return_value=100 * MIB),
+        mock.patch.object(torch, "save") as save,
+        pytest.raises(OSError, match="no room for 130 MiB"),
+    ):
+        pickling.dump((tensor[::2],))
+
+    assert save.call_count == 0
 
 
 def test_below_the_cgroup_that_the_driver_limits_a_share_is_of_the_limit() -> None:
@@ -120,7 +178,7 @@ def test_below_the_cgroup_that_the_driver_limits_a_share_is_of_the_limit() -> No
         (inside := limited / "below").mkdir()
         for _ in range(2):  # of a virgin cgroup, it may be refused once
             refused = run(machine, set_limits, limited, 0, 4 * GIB, fresh=True)
-        figures, *_ = run(machine, on_machine.within, inside, ["limit 40%", "import", "use"], fresh=True)
+        sizes = run(machine, within, inside, ["limit 40%", "import", "use"], fresh=True)
 
     assert refused is None
-    assert [limits(one) for one in figures.values()] == [[1638]]  # 40% of 4 GiB, of a total of 16
+    assert sizes == [1638]  # 40% of 4 GiB, of a total of 16

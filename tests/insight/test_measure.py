@@ -1,106 +1,209 @@
 """`measure` beside the driver, the framework's start and other readers: nobody sees another peak for it.
 
-`@measure` measures each call of a function.
+`@measure` measures each call of a function. Measurements in threads are in `test_peaks.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import contextlib
+import sys
 from typing import Any
 from unittest import mock
 
 import pytest
 
 import tfgpu_magic
-from tests.insight.programs import PATIENCE, take
+from tests.insight.programs import take
 from tests.insight.shell import patiently
 from tests.machines import machine_of
-from tests.processes import run
+from tests.processes import on, run
 from tests.sizes import CONTEXT, MIB
-from tests.tf.on_machine import held
+from tests.tf.on_machine import held, here
+from tfgpu_magic.frameworks import registry
 from tfgpu_magic.insight.measurement import Measurement
+from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("1x16GiB")
 
 
-@pytest.mark.smoke
-def test_what_stays_and_what_the_driver_gives_are_told_beside_the_peak_and_a_neighbour_is_in_no_figure(
-    machine: Machine,
-) -> None:
-    unbegun, so_far, m, before, after = run(machine, _kept_and_freed)
+def ready(words: str = "growth") -> None:
+    """Have TensorFlow use the GPU under a policy."""
+    patiently()
+    tfgpu_magic.apply(words)
+    take(1)
 
-    assert "Nothing is measured yet" in unbegun
-    assert 128 * MIB <= so_far < 129 * MIB
+
+def reset() -> None:
+    """Reset TensorFlow's peak, as its users do."""
+    import tensorflow as tf
+
+    tf.config.experimental.reset_memory_stats("GPU:0")
+
+
+def peak() -> int:
+    """Return TensorFlow's peak by its own function."""
+    import tensorflow as tf
+
+    return int(tf.config.experimental.get_memory_info("/device:GPU:0")["peak"])
+
+
+@pytest.mark.smoke
+@on("1x16GiB")
+def test_what_stays_and_what_the_driver_gives_are_told_beside_the_peak_and_a_neighbour_is_in_no_figure() -> None:
+    ready()
+    (before,) = held()
+    measuring = tfgpu_magic.measure()
+    with pytest.raises(RuntimeError, match="Nothing is measured yet"):
+        measuring.peak  # noqa: B018
+
+    with measuring as m:
+        kept = take(128)
+        assert 128 * MIB <= m.peak < 129 * MIB  # so far
+        here().add_neighbour("2GiB@0")
+        take(512)
+
+    assert kept.shape
     assert 128 * MIB <= m.delta < 129 * MIB
     assert 640 * MIB <= m.peak < 642 * MIB
-    assert m.held == after[0] - before[0]
-    assert 512 * MIB < m.held < 1024 * MIB
+    assert m.held == held()[0] - before
+    assert 512 * MIB < held()[0] - before < 1024 * MIB
 
 
-def test_a_framework_that_is_imported_and_ready_in_the_block_has_its_peak_and_its_context(machine: Machine) -> None:
-    m, text = run(machine, _first_use, imported=False)
+@on("1x16GiB", imported=False)
+def test_a_framework_that_is_imported_and_ready_in_the_block_has_its_peak_and_its_context() -> None:
+    patiently()
+    tfgpu_magic.apply("growth")
+
+    with tfgpu_magic.measure() as m:
+        take(256)
+        reset()
 
     assert 256 * MIB <= m.peak < 258 * MIB  # though others have reset the counter
-    assert m.started == ("TensorFlow",)
-    assert m.held >= 256 * MIB + CONTEXT
-    assert "TensorFlow began to use the GPUs meanwhile" in text
+    assert m.result.started == ("TensorFlow",)
+    assert (m.held or 0) >= 256 * MIB + CONTEXT
+    assert "TensorFlow began to use the GPUs meanwhile" in repr(m)
 
 
-def test_where_tensorflow_is_not_imported_or_not_started_it_is_not_for_it(machine: Machine) -> None:
-    modules, measured, text, held = run(machine, _without_tensorflow, imported=False)
+@on("1x16GiB", imported=False)
+def test_where_tensorflow_is_not_imported_or_not_started_it_is_not_for_it() -> None:
+    patiently()
 
-    assert "tensorflow" not in modules
-    assert (measured.peak, measured.delta, measured.held, measured.pools) == (0, 0, 0, ())
-    assert "No framework uses a GPU here" in text
-    assert held == [0]
+    with tfgpu_magic.measure() as m:
+        pass
+
+    assert "tensorflow" not in sys.modules
+    assert (m.peak, m.delta, m.held, m.result.pools) == (0, 0, 0, ())
+    assert "No framework uses a GPU here" in repr(m)
+    import tensorflow  # noqa: F401
+
+    with tfgpu_magic.measure():
+        pass
+    assert held() == [0]
 
 
 def test_other_readers_see_the_peaks_that_they_would_see_without_it(machine: Machine) -> None:
-    theirs, of_view = run(machine, _others_peaks, True)
+    with_it, without = (run(machine, _others_peaks, measuring) for measuring in (True, False))
 
-    assert (theirs, of_view) == run(machine, _others_peaks, False)
-    assert theirs[0] >= 900 * MIB
-    assert 200 * MIB <= theirs[1] < 201 * MIB
-    assert of_view == theirs
-
-
-def test_a_reset_by_others_within_changes_no_measurement_and_tensorflow_says_itself_what_is_wrong_with_a_device(
-    machine: Machine,
-) -> None:
-    outer, inner, afterwards, wrong = run(machine, _reset_within)
-
-    assert 700 * MIB <= outer < 701 * MIB
-    assert 300 * MIB <= inner < 301 * MIB
-    assert 100 * MIB <= afterwards < 101 * MIB
-    assert wrong == ["ValueError"] * 4
+    (theirs, of_view), (after_a_reset, of_view_then) = with_it
+    assert with_it == without
+    assert theirs == of_view >= 900 * MIB
+    assert 200 * MIB <= after_a_reset == of_view_then < 201 * MIB
 
 
-def test_a_driver_that_does_not_answer_leaves_the_rest_and_says_so(machine: Machine) -> None:
-    peak, given, text = run(machine, _with_a_mute_driver)
+def _others_peaks(measuring: bool) -> list[tuple[int, int]]:
+    """Return the peak as TensorFlow's own function and as our own views tell it: before and after a reset."""
 
-    assert peak > 0
-    assert given is None
-    assert "What the driver gave is not known: it hangs" in text
+    def block() -> Any:
+        return tfgpu_magic.measure(driver=False) if measuring else contextlib.nullcontext()
+
+    def peaks() -> tuple[int, int]:
+        ((_, of_view),) = registry.figures().values()
+        return peak(), of_view.size
+
+    ready("limit 4GiB")
+    take(900)
+    with block():
+        take(100)
+        with block():
+            take(10)
+    before = peaks()
+    reset()
+    take(200)
+    with block():
+        take(100)
+    return [before, peaks()]
 
 
-def test_a_decorated_function_reports_each_call_and_returns_and_raises_its_own(machine: Machine) -> None:
-    reports, value, error = run(machine, _decorated)
+@on("1x16GiB")
+def test_a_reset_by_others_within_changes_no_measurement() -> None:
+    ready("limit 4GiB")
 
-    assert [round(one.peak / MIB) for one in reports] == [64, 128, 256, 192]
-    assert [one.what.rpartition(".")[2] for one in reports] == ["double", "double", "later", "double"]
-    assert [one.error for one in reports] == ["", "", "", "ZeroDivisionError"]
-    assert value == 42
-    assert "by zero" in error
+    with tfgpu_magic.measure(driver=False) as outer:
+        take(700)
+        with tfgpu_magic.measure(driver=False) as inner:
+            take(300)
+            reset()
+            take(100)
+
+    assert 700 * MIB <= outer.peak < 701 * MIB
+    assert 300 * MIB <= inner.peak < 301 * MIB
+    assert 100 * MIB <= peak() < 101 * MIB
 
 
-def test_calls_that_are_measured_in_threads_do_not_disturb_one_another(machine: Machine) -> None:
-    peaks, base = run(machine, _in_threads)
+@pytest.mark.parametrize("function", ["get_memory_info", "reset_memory_stats"])
+@pytest.mark.parametrize("device", ["GPU:7", "nonsense"])
+@on("1x16GiB")
+def test_tensorflow_says_itself_what_is_wrong_with_a_device(function: str, device: str) -> None:
+    import tensorflow as tf
 
-    assert len(peaks) == 40
-    assert all(peak >= base for peak in peaks)
-    assert max(peaks) <= base + 4 * 17 * MIB
+    ready()
+    with tfgpu_magic.measure(driver=False), pytest.raises(ValueError):
+        getattr(tf.config.experimental, function)(device)
+
+
+@on("1x16GiB")
+def test_a_driver_that_does_not_answer_leaves_the_rest_and_says_so() -> None:
+    ready("limit 1GiB")
+    mute = Snapshot(time=0.0, error="it hangs")
+
+    with mock.patch("tfgpu_magic.insight.measuring.look", return_value=mute), tfgpu_magic.measure() as m:
+        take(10)
+
+    assert m.peak > 0
+    assert m.held is None
+    assert "What the driver gave is not known: it hangs" in repr(m)
+
+
+@on("1x16GiB")
+def test_a_decorated_function_reports_each_call_and_returns_and_raises_its_own() -> None:
+    ready("limit 4GiB")
+    reports: list[Measurement] = []
+
+    @tfgpu_magic.measure(driver=False, report=reports.append)
+    def double(mib: int, depth: int) -> int:
+        take(mib)
+        if depth:
+            double(mib // 2, depth - 1)
+        return 42 // (mib != 192)
+
+    @tfgpu_magic.measure(driver=False, report=reports.append)
+    async def later() -> None:
+        await asyncio.sleep(0)
+        take(256)
+
+    assert double(128, 1) == 42
+    asyncio.run(later())
+    with pytest.raises(ZeroDivisionError):
+        double(192, 0)
+
+    assert [(one.what.rpartition(".")[2], round(one.peak / MIB), one.error) for one in reports] == [
+        ("double", 64, ""),
+        ("double", 128, ""),
+        ("later", 256, ""),
+        ("double", 192, "ZeroDivisionError"),
+    ]
 
 
 def test_a_measurement_that_has_begun_is_not_begun_again() -> None:
@@ -118,171 +221,3 @@ def test_a_generator_function_is_refused_since_its_call_does_nothing() -> None:
         @tfgpu_magic.measure
         def numbers() -> Any:
             yield 1
-
-
-def _ready(words: str = "growth") -> None:
-    patiently()
-    tfgpu_magic.apply(words)
-    take(1)
-
-
-def _kept_and_freed() -> tuple[str, int, Measurement, list[int], list[int]]:
-    _ready()
-    current = Machine.current()
-    assert current is not None
-    before = held()
-    measuring = tfgpu_magic.measure()
-    with pytest.raises(RuntimeError) as unbegun:
-        measuring.peak  # noqa: B018
-    with measuring as m:
-        kept = take(128)
-        so_far = m.peak
-        neighbour = current.add_neighbour("2GiB@0")
-        take(512)
-    after = held()
-    neighbour.stop()
-    del kept
-    return str(unbegun.value), so_far, m.result, before, after
-
-
-def _first_use() -> tuple[Measurement, str]:
-    patiently()
-    tfgpu_magic.apply("growth")
-    with tfgpu_magic.measure() as m:
-        import tensorflow as tf
-
-        take(256)
-        tf.config.experimental.reset_memory_stats("GPU:0")
-    return m.result, repr(m)
-
-
-def _without_tensorflow() -> tuple[set[str], Measurement, str, list[int]]:
-    import sys
-
-    patiently()
-    with tfgpu_magic.measure() as m:
-        pass
-    modules = set(sys.modules)
-    import tensorflow  # noqa: F401
-
-    with tfgpu_magic.measure():
-        pass
-    return modules, m.result, repr(m), held()
-
-
-def _others_peaks(measuring: bool) -> tuple[list[int], list[int]]:
-    """Return the peak as TensorFlow's own function and as our own views tell it: before and after a reset."""
-    import contextlib
-
-    import tensorflow as tf
-
-    from tfgpu_magic.frameworks import registry
-
-    def block() -> Any:
-        return tfgpu_magic.measure(driver=False) if measuring else contextlib.nullcontext()
-
-    def theirs() -> int:
-        return int(tf.config.experimental.get_memory_info("/device:GPU:0")["peak"])
-
-    def views() -> int:
-        return next(one.size for figures in registry.figures().values() for one in figures if one.peak)
-
-    _ready("limit 4GiB")
-    take(900)
-    with block():
-        take(100)
-        with block():
-            take(10)
-    found = [(theirs(), views())]
-    tf.config.experimental.reset_memory_stats("/device:GPU:0")
-    take(200)
-    with block():
-        take(100)
-    found.append((theirs(), views()))
-    return [first for first, _ in found], [second for _, second in found]
-
-
-def _reset_within() -> tuple[int, int, int, list[str]]:
-    import tensorflow as tf
-
-    _ready("limit 4GiB")
-    with tfgpu_magic.measure(driver=False) as outer:
-        take(700)
-        with tfgpu_magic.measure(driver=False) as inner:
-            take(300)
-            tf.config.experimental.reset_memory_stats("GPU:0")
-            take(100)
-    theirs = tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    wrong = []
-    for ask in (tf.config.experimental.get_memory_info, tf.config.experimental.reset_memory_stats):
-        for device in ("GPU:7", "nonsense"):
-            try:
-                ask(device)
-            except ValueError as error:
-                wrong.append(type(error).__name__)
-    return outer.peak, inner.peak, theirs, wrong
-
-
-def _with_a_mute_driver() -> tuple[int, int | None, str]:
-    from tfgpu_magic.model.snapshot import Snapshot
-
-    _ready("limit 1GiB")
-    with (
-        mock.patch("tfgpu_magic.insight.measuring.look", return_value=Snapshot(time=0.0, error="it hangs")),
-        tfgpu_magic.measure() as m,
-    ):
-        take(10)
-    return m.peak, m.held, repr(m)
-
-
-def _decorated() -> tuple[list[Measurement], object, str]:
-    tfgpu_magic.apply("limit 4GiB")
-    import tensorflow as tf
-
-    base = tf.config.experimental.get_memory_info("GPU:0")["current"]
-    reports: list[Measurement] = []
-
-    @tfgpu_magic.measure(driver=False, report=reports.append)
-    def double(mib: int, depth: int) -> int:
-        take(mib)
-        if depth:
-            double(mib // 2, depth - 1)
-        return 42 // (mib != 192)
-
-    @tfgpu_magic.measure(driver=False, report=reports.append)
-    async def later() -> None:
-        await asyncio.sleep(0)
-        take(256)
-
-    value = double(128, 1)
-    asyncio.run(later())
-    error = ""
-    try:
-        double(192, 0)
-    except ZeroDivisionError as one:
-        error = str(one)
-    assert base < MIB
-    return reports, value, error
-
-
-def _in_threads() -> tuple[list[int], int]:
-    import tensorflow as tf
-
-    tfgpu_magic.apply("limit 4GiB")
-    reports: list[Measurement] = []
-
-    @tfgpu_magic.measure(driver=False, report=reports.append)
-    def call() -> None:
-        take(16)
-
-    def many() -> None:
-        for _ in range(10):
-            call()
-
-    base = tf.config.experimental.get_memory_info("GPU:0")["current"]
-    threads = [threading.Thread(target=many) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    return [one.peak for one in reports], base + 16 * MIB

@@ -122,6 +122,7 @@ def started(thing: Any) -> Any:
         (closing, "array, closed over by x"),
         (lambda array: [closing([array])], "array[0], closed over by x[0]"),
         (lambda array: started(generating(array)), "array, in the generator x"),
+        (lambda array: started(awaiting([array])), "array[0], in the coroutine x"),
         (lambda array: failed(array), "array, in failed(), kept by x"),
         (lambda array: {array}, "x (inside)"),
         (lambda array: iter([array]), "x (inside)"),
@@ -134,18 +135,10 @@ def test_it_is_found_by_the_name_that_leads_to_it(make: Callable[[object], objec
     assert found(array, x=make(array)) == name
 
 
-def test_what_a_coroutine_waits_with_is_found() -> None:
-    array = Array()
-    waiting = started(awaiting([array]))
-
-    assert found(array, x=waiting) == "array[0], in the coroutine x"
-    waiting.close()
-
-
-def names_of(array: object, *start: tuple[str, object], **more: Any) -> list[str]:
+def names_of(array: object, start: dict[str, object], **more: Any) -> list[str]:
     """Return the names that lead to an array from these, the one that it is shown by first."""
     walk = Walk({id(array)}, **more)
-    walk.start([(Step(name), value) for name, value in start])
+    walk.start([(Step(name), value) for name, value in start.items()])
     walk.run(to_the_end=True)
     place = walk.place(array)
     return [name.expression for name in (walk.name(place), *walk.others(place))]
@@ -153,24 +146,20 @@ def names_of(array: object, *start: tuple[str, object], **more: Any) -> list[str
 
 def test_the_shortest_name_wins_and_others_are_told() -> None:
     array = Array()
-    start = [("deep", [[array]]), ("x", array), ("y", array), ("box", {"a": array})]
 
-    assert names_of(array, *start) == ["x", "y", "box['a']", "deep[0][0]"]
+    names = names_of(array, {"deep": [[array]], "x": array, "y": array, "box": {"a": array}})
+
+    assert names == ["x", "y", "box['a']", "deep[0][0]"]
 
 
-def test_another_name_of_what_leads_to_it_is_told() -> None:
+def test_other_names_of_what_leads_to_it_and_other_ways_to_what_wraps_it_are_told() -> None:
     array = Array()
-    model = Box(kernel=array)
+    model, variable = Box(kernel=array), Slotted(array)
+    wrappers = frozenset({id(Slotted)})
 
-    assert names_of(array, ("model", model), ("Out[3]", model)) == ["model.kernel", "Out[3].kernel"]
-
-
-def test_other_ways_to_what_wraps_it_are_told() -> None:
-    array = Array()
-    variable = Slotted(array)
-    start = [("v", variable), ("model", Box(kernel=variable))]
-
-    assert names_of(array, *start, wrappers=frozenset({id(Slotted)})) == ["v.x", "model.kernel.x"]
+    assert names_of(array, {"model": model, "Out[3]": model}) == ["model.kernel", "Out[3].kernel"]
+    ways = names_of(array, {"v": variable, "model": Box(kernel=variable)}, wrappers=wrappers)
+    assert ways == ["v.x", "model.kernel.x"]
 
 
 def test_it_stops_where_all_is_found() -> None:
@@ -210,7 +199,7 @@ def test_a_chain_longer_than_pythons_stack_is_followed_to_its_end() -> None:
     for _ in range(2 * sys.getrecursionlimit()):
         chain = [chain]
 
-    assert names_of(array, ("x", chain)) == ["x" + "[0]" * (2 * sys.getrecursionlimit() + 1)]
+    assert names_of(array, {"x": chain}) == ["x" + "[0]" * (2 * sys.getrecursionlimit() + 1)]
 
 
 # --- what is passed is not touched ---

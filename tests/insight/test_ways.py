@@ -71,6 +71,7 @@ OUT = holding("Out[3]", GIB // 2)
     [
         ([OUT], {}, "free"),
         ([holding("", GIB // 2, scopes=(Scope("result"),))], {}, "free"),  # of a display hook
+        ([OUT], {"shortage": shortage(0.5), "pool": pool(1, capped=True)}, "free"),  # all that is missing, and no more
         ([OUT], {"cell": 3}, "smaller"),  # which makes it again
         ([OUT], {"shortage": shortage(1.1)}, "smaller"),  # that is not enough
         ([OUT], {"shortage": shortage(None)}, "smaller"),

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 
-from tests.insight.why_on_machine import AWAKE, RAISES, interrupted, lets_go, seen, with_a_defect
+from tests.insight.why_on_machine import AWAKE, RAISES, failed, seen, take_time
 from tests.isolate.notebook import notebook
 from tests.machines import machine_of
-from tests.magic.shell import Seen, cells
-from tests.processes import run
+from tests.magic.shell import cells
+from tests.processes import on
 from tests.sizes import GIB
+from tests.tf.on_machine import here
+from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.insight.why.answer import NONE
 from tfgpu_magic.simgpu import Machine
 
@@ -33,28 +42,32 @@ OTHERS = {
 }
 
 
-def test_other_errors_are_left_alone(machine: Machine) -> None:
-    (*others, nothing), found = run(machine, seen, AWAKE, *OTHERS.values(), "%tf_gpu why")
+@on("1x8GiB")
+def test_other_errors_are_left_alone() -> None:
+    (*others, nothing), found = seen(AWAKE, *OTHERS.values(), "%tf_gpu why")
 
     assert "Error in callback" not in "".join(one.text for one in others)
     assert found is None
     assert nothing.value == NONE
 
 
-def test_it_is_below_an_error_that_was_raised_from_one(machine: Machine) -> None:
+@on("1x8GiB")
+def test_it_is_below_an_error_that_was_raised_from_one() -> None:
     chained = f"try:\n    {RAISES}\nexcept tf.errors.OpError as error:\n    raise ValueError('failed') from error"
-    (*_, failed), found = run(machine, seen, "%tf_gpu growth", AWAKE, chained)
+    shown, found = failed("%tf_gpu growth", AWAKE, chained)
 
-    assert failed.error == "ValueError"
-    assert failed.text.index("ValueError: failed") < failed.text.index("Out of GPU memory")
+    assert shown.error == "ValueError"
+    assert shown.text.index("ValueError: failed") < shown.text.index("Out of GPU memory")
     assert found.shortage.size == 2 * GIB
 
 
-def test_it_is_below_a_traceback_that_is_shown_within_a_cell_and_once(machine: Machine, tmp_path: Path) -> None:
+@on("1x8GiB")
+def test_it_is_below_a_traceback_that_is_shown_within_a_cell_and_once(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(f"import tensorflow as tf\n{RAISES}\n")
     nested = f"get_ipython().run_cell({RAISES!r}); print('after')"
-    *_, ran, freed, other, inner = run(machine, cells, AWAKE, f"%run {script}", "%tf_gpu free", "print('next')", nested)
+
+    _, ran, freed, other, inner = cells(AWAKE, f"%run {script}", "%tf_gpu free", "print('next')", nested)
 
     assert "Error in callback" not in freed.text  # it has let go of the last error
     assert (ran.error, other.text, inner.error) == ("", "next\n", "")  # IPython has shown the error, and gone on
@@ -62,65 +75,92 @@ def test_it_is_below_a_traceback_that_is_shown_within_a_cell_and_once(machine: M
     assert inner.text.count("Out of GPU memory") == 1
 
 
-def test_a_cell_that_was_interrupted_while_it_awaited_has_no_result(machine: Machine) -> None:
-    assert run(machine, interrupted) == ("", "since a cell (await later(tf.zeros(3)))")
+@on("1x8GiB")
+def test_a_cell_that_was_interrupted_while_it_awaited_has_no_result() -> None:
+    """What ipykernel does at its end."""
+    cells("import tensorflow as tf")
+    shell = InteractiveShell.instance()
+    with capture_output() as heard:
+        shell.events.trigger("pre_run_cell", SimpleNamespace(raw_cell="await later(tf.zeros(3))"))
+        shell.user_ns["tf"].zeros(3)
+        shell.events.trigger("post_run_cell", None)
+
+    assert heard.stdout + heard.stderr == ""
+    assert devices.since == "since a cell (await later(tf.zeros(3)))"
 
 
-def test_it_keeps_nothing_of_the_error(machine: Machine) -> None:
-    assert run(machine, lets_go) == (True, False)
+@on("1x8GiB")
+def test_it_keeps_nothing_of_the_error() -> None:
+    shell: Any = InteractiveShell.instance(colors="nocolor")
+    function = f"def fail():\n    global ref\n    thing = Thing()\n    ref = weakref.ref(thing)\n    {RAISES}"
+    shown = cells(AWAKE, f"import weakref\nclass Thing: pass\n{function}", "fail()", "%tf_gpu why")
+    assert ["Out of GPU memory" in one.text for one in shown[-2:]] == [True, True]
+    assert shell.user_ns["ref"]() is not None  # IPython keeps its traceback
+
+    shell.run_cell("pass")  # the last result is another
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        vars(sys).pop(name, None)
+    traceback = shell.InteractiveTB
+    traceback.tb = traceback.etype = traceback.value = traceback.evalue = None
+    gc.collect()
+
+    assert shell.user_ns["ref"]() is None
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        "tfgpu_magic.insight.why.explaining:_look",
-        "tfgpu_magic.insight.why.errors:shortage",
-        "tfgpu_magic.insight.why.explaining:display",
-    ],
-)
-def test_a_defect_of_ours_is_not_seen(machine: Machine, where: str) -> None:
-    *_, failed = run(machine, with_a_defect, where, AWAKE, RAISES)
-
-    assert failed.error == "ResourceExhaustedError"
-    assert "defect" not in failed.text
-    assert "Out of GPU memory" not in failed.text
+DEFECT = RuntimeError("a defect of ours")
 
 
-def test_a_driver_that_hangs_is_not_waited_for(machine: Machine) -> None:
-    hang = "from tfgpu_magic.simgpu import Machine; Machine.current().hang('nvmlDeviceGetMemoryInfo', 60)"
-    try:
-        *_, failed = run(machine, cells, "%tf_gpu limit 1GiB", AWAKE, hang, RAISES)
-    finally:
-        machine.clear_faults()
+@pytest.mark.parametrize("where", ["explaining._look", "errors.shortage", "explaining.display"])
+@on("1x8GiB")
+def test_a_defect_of_ours_is_not_seen(where: str) -> None:
+    take_time()
+    with mock.patch(f"tfgpu_magic.insight.why.{where}", side_effect=DEFECT):
+        *_, shown = cells(AWAKE, RAISES)
 
-    assert "Out of GPU memory" in failed.text
-    assert "2 GiB did not fit into TensorFlow's pool on GPU:0, which is limited to 1 GiB" in failed.text
-
-
-def test_a_trial_that_fails_leaves_its_way_out(machine: Machine) -> None:
-    *_, failed = run(machine, with_a_defect, "tfgpu_magic.engine.engine:foresee", "%tf_gpu limit 1GiB", AWAKE, RAISES)
-
-    assert "Out of GPU memory" in failed.text
-    assert "%%tf_gpu isolate growth" in failed.text
-    assert "%tf_gpu limit" not in failed.text.partition("Out of GPU memory")[2]
+    assert shown.error == "ResourceExhaustedError"
+    assert "defect" not in shown.text
+    assert "Out of GPU memory" not in shown.text
 
 
-def test_a_setting_leaves_it_out_and_the_word_answers_still(machine: Machine) -> None:
+@on("1x8GiB")
+def test_a_trial_that_fails_leaves_its_way_out() -> None:
+    with mock.patch("tfgpu_magic.engine.engine.foresee", side_effect=DEFECT):
+        shown, found = failed("%tf_gpu limit 1GiB", AWAKE, RAISES)
+
+    assert "Out of GPU memory" in shown.text
+    assert [way.kind for way in found.remedies] == ["isolate", "smaller"]
+
+
+@on("1x8GiB")
+def test_a_driver_that_hangs_is_not_waited_for() -> None:
+    cells("%tf_gpu limit 1GiB", AWAKE)
+    here().hang("nvmlDeviceGetMemoryInfo", 60)
+
+    (shown,) = cells(RAISES)
+
+    assert "2 GiB did not fit into TensorFlow's pool on GPU:0, which is limited to 1 GiB" in shown.text
+
+
+@on("1x8GiB")
+def test_a_setting_leaves_it_out_and_the_word_answers_still() -> None:
     few = "import tfgpu_magic.insight.objects.walk; tfgpu_magic.insight.objects.walk.MOST = 1; x = [[tf.zeros(2**20)]]"
     off = f"%config TfGpuMagics.why = False\n{few}"
     lines = (AWAKE, off, RAISES, "%tf_gpu measure --fit", "%tf_gpu why", "%unload_ext tfgpu_magic", RAISES)
-    shown: list[Seen] = run(machine, cells, *lines)
+
+    shown = cells(*lines)
 
     assert [one.text.count("Out of GPU memory") for one in shown] == [0, 0, 0, 0, 1, 0, 0]
     assert "A cell asked for 2 GiB and did not get them" in shown[3].value
     assert "more objects than were looked through" in shown[4].text
 
 
-def test_python_asks_for_it_too(machine: Machine) -> None:
+@on("1x8GiB")
+def test_python_asks_for_it_too() -> None:
     handled = "except tf.errors.OpError as error:\n    print(tfgpu_magic.why(error))"
     ask = f"import tfgpu_magic\ntry:\n    {RAISES}\n{handled}"
     none = "print(tfgpu_magic.why(ValueError()), tfgpu_magic.why().explanation.shortage.size)"
-    *_, asked, other = run(machine, cells, "%tf_gpu limit 1GiB", AWAKE, ask, none)
+
+    *_, asked, other = cells("%tf_gpu limit 1GiB", AWAKE, ask, none)
 
     assert "Out of GPU memory: 2 GiB did not fit" in asked.text
     assert other.text.strip() == f"None {2 * GIB}"

@@ -3,18 +3,54 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import tfgpu_magic
 from tfgpu_magic.engine.status import status
 from tfgpu_magic.simgpu import Machine
 
 
-def held() -> list[int]:
-    """Return what the driver accounts to this process, in bytes, GPU by GPU in nvidia-smi's order."""
+def here() -> Machine:
+    """Return the machine that this process is on."""
     machine = Machine.current()
     assert machine is not None
-    return [machine.held(pid=os.getpid(), gpu=gpu.index) for gpu in machine.gpus()]
+    return machine
+
+
+def held() -> list[int]:
+    """Return what the driver accounts to this process, in bytes, GPU by GPU in nvidia-smi's order."""
+    return [here().held(pid=os.getpid(), gpu=gpu.index) for gpu in here().gpus()]
+
+
+def in_use() -> int:
+    """Return the bytes that TensorFlow has in use on its first GPU."""
+    import tensorflow as tf
+
+    return int(tf.config.experimental.get_memory_info("GPU:0")["current"])
+
+
+def zeros(size: int, gpu: int = 0) -> Any:
+    """Return a tensor of so many bytes on a logical GPU."""
+    import tensorflow as tf
+
+    with tf.device(f"GPU:{gpu}"):
+        return tf.zeros(size // 4)
+
+
+def in_a_fork(do: Callable[[], str]) -> str:
+    """Return what a function returns in a child that is forked from this process."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(theirs, do().encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(theirs)
+    with os.fdopen(ours) as pipe:
+        return pipe.read()
 
 
 def touch_every_gpu() -> None:
@@ -47,20 +83,10 @@ def first_op(words: str = "") -> list[int]:
     return held()
 
 
-def refusal(words: str) -> str:
-    """Return what the words are refused with, TensorFlow untouched before and after."""
-    try:
-        tfgpu_magic.apply(words)
-    except tfgpu_magic.Refused as error:
-        assert not any(held()), "a refused policy took memory"
-        return str(error)
-    raise AssertionError(f"{words!r} was not refused")
-
-
-def refused(words: str) -> str:
+def refused(words: str, frameworks: Literal["tensorflow", "all"] = "tensorflow") -> str:
     """Return what the words are refused with; "" where they are not."""
     try:
-        tfgpu_magic.apply(words)
+        tfgpu_magic.apply(words, frameworks=frameworks)
     except tfgpu_magic.Refused as error:
         return str(error)
     return ""

@@ -17,13 +17,14 @@ from unittest import mock
 import pytest
 
 from tests.figures import pytorch
-from tests.frameworks.torch_stand_in import torch
+from tests.frameworks.cells_on_machine import stand_in
 from tests.magic.shell import cells
-from tests.processes import program, run
+from tests.processes import on, program, run
 from tests.sizes import GIB, MIB
 from tests.waiting import until
+from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
-from tfgpu_magic.model.report import Figure, Report
+from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.owners.pids import notebook_of
@@ -97,19 +98,45 @@ def test_a_kernel_that_ends_is_gone_from_the_board() -> None:
             wait(seconds=0.5)
 
 
+def reports() -> tuple[str, ...]:
+    with BoardDirectory() as place:
+        return tuple(place.names("report-"))
+
+
+@on("1x8GiB")
 def test_unloading_takes_the_report_away() -> None:
-    with Machine.create("1x8GiB") as machine:
-        assert run(machine, _unload) == (1, 0)
+    cells("pass")
+    assert len(until(reports, seconds=10)) == 1
+
+    cells("%unload_ext tfgpu_magic")
+
+    assert reports() == ()
 
 
+@on("1x8GiB")
 def test_a_board_that_is_removed_gets_the_report_again() -> None:
-    with Machine.create("1x8GiB") as machine:
-        assert run(machine, _remove_the_board)
+    cells(KEEP)
+    with BoardDirectory() as place:
+        path = place.path
+    until(reports, seconds=10)
+
+    path.rename(Path(f"{path}-moved-{os.getpid()}"))
+
+    until(lambda: path.exists() and reports(), seconds=10)
 
 
+@on("1x8GiB", fresh=True)
 def test_nothing_is_done_while_no_cell_runs_and_tensorflow_sleeps() -> None:
-    with Machine.create("1x8GiB") as machine:
-        assert run(machine, _wait_for_the_next_cell, fresh=True)
+    """The reporter comes to a wait that nothing but a cell ends; before, it may report a cell's end."""
+    until_next, waits = Reporter._until_next, list[float | None]()
+
+    def noted(self: Reporter, pause: float) -> float | None:
+        waits.append(until_next(self, pause))
+        return waits[-1]
+
+    with mock.patch.object(Reporter, "_until_next", noted):
+        cells("pass")
+        until(lambda: waits[-1:] == [None])
 
 
 def test_a_report_says_idle_only_of_figures_that_were_read_after_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,13 +164,16 @@ def test_a_report_that_is_slow_comes_less_often() -> None:
     assert min(quick) < 0.05 / SHARE
 
 
+@on("2x8GiB")
 def test_pytorchs_figures_are_told_beside_tensorflows() -> None:
-    with Machine.create("2x8GiB") as machine:
-        first, second = run(machine, _with_torch)
+    cells("%tf_gpu growth", KEEP)
+    kept = stand_in().zeros(GIB)
 
-    assert [one.framework for one in first] == ["TensorFlow", "TensorFlow", "PyTorch", "PyTorch", "PyTorch"]
-    assert first[2:] == pytorch(100, 200, peak=200)
+    first, second = (use.figures for use in self_report.brief().uses)
+
     assert [one.framework for one in second] == ["TensorFlow", "TensorFlow"]
+    assert first[2:] == pytorch(GIB, GIB)
+    assert kept
 
 
 def test_the_notebook_is_the_one_that_the_server_or_vs_code_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,41 +201,6 @@ def _grow_in_a_long_cell() -> None:
     threading.Thread(target=cells, args=("%tf_gpu growth", grow), daemon=True).start()
 
 
-def _reports() -> tuple[str, ...]:
-    with BoardDirectory() as place:
-        return tuple(place.names("report-"))
-
-
-def _unload() -> tuple[int, int]:
-    cells("pass")
-    until(_reports, seconds=10)
-    before = len(_reports())
-    cells("%unload_ext tfgpu_magic")
-    return before, len(_reports())
-
-
-def _remove_the_board() -> bool:
-    cells(KEEP)
-    with BoardDirectory() as place:
-        path = place.path
-    until(_reports, seconds=10)
-    path.rename(Path(f"{path}-moved-{os.getpid()}"))
-    return bool(until(lambda: path.exists() and _reports(), seconds=10))
-
-
-def _wait_for_the_next_cell() -> bool:
-    """Return whether the reporter comes to a wait that nothing but a cell ends; before, it may report a cell's end."""
-    until_next, waits = Reporter._until_next, list[float | None]()
-
-    def noted(self: Reporter, pause: float) -> float | None:
-        waits.append(until_next(self, pause))
-        return waits[-1]
-
-    with mock.patch.object(Reporter, "_until_next", noted):
-        cells("pass")
-        return until(lambda: waits[-1:] == [None])
-
-
 def _between_reports(cost: float, count: int) -> list[float]:
     """Return the seconds from the end of a report that takes so long to the next one, of so many."""
     cells(KEEP)
@@ -220,11 +215,3 @@ def _between_reports(cost: float, count: int) -> list[float]:
     with mock.patch.object(Publisher, "publish", slow):
         until(lambda: len(times) > count)
     return [begun - ended for (_, ended), (begun, _) in pairwise(times)]
-
-
-def _with_torch() -> tuple[tuple[Figure, ...], ...]:
-    from tfgpu_magic.frameworks.self_report import brief
-
-    cells("%tf_gpu growth", KEEP)
-    with mock.patch.dict("sys.modules", torch=torch(allocated=[100, 0], reserved=[200, 0])):
-        return tuple(use.figures for use in brief().uses)

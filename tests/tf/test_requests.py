@@ -7,12 +7,11 @@ from pathlib import Path
 
 import tfgpu_magic
 from tests.policy import half
-from tests.processes import run
+from tests.processes import on
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.tf.on_machine import first_op, held, touch_every_gpu
 from tests.waiting import until
 from tfgpu_magic.policy import requests
-from tfgpu_magic.simgpu import Machine
 
 KEPT = 128 * MIB
 """What the driver keeps of each GPU."""
@@ -20,39 +19,21 @@ HALF = (8 * GIB - KEPT - CONTEXT - 1536 * MIB) // 2
 """Half of what is free on a GPU of 8 GiB, beside CUDA's context and what TensorFlow leaves to its libraries."""
 
 
+@on("2x8GiB")
 def test_half_of_what_is_free_is_taken() -> None:
-    with Machine.create("2x8GiB") as machine:
-        sizes = run(machine, _held_with, "half --gpu 0; visible 0")
-
-    assert sizes == [HALF + CONTEXT, 0]
-
-
-def test_later_growth_replaces_it() -> None:
-    with Machine.create("1x8GiB") as machine:
-        (size,) = run(machine, _held_with, "half", "growth")
-
-    assert size < CONTEXT + 64 * MIB
-
-
-def test_isolated_calls_have_half_of_a_gpu_of_their_own(tmp_path: Path) -> None:
-    with Machine.create("2x8GiB") as machine:
-        first, second = run(machine, _isolated, tmp_path)
-
-    assert sorted([first, second]) == [[0, HALF + CONTEXT], [HALF + CONTEXT, 0]]
-
-
-def _held_with(*lines: str) -> list[int]:
     requests.REQUESTS = (*requests.REQUESTS, half)
-    for words in lines[:-1]:
-        tfgpu_magic.apply(words)
-    return first_op(lines[-1])
+
+    assert first_op("half --gpu 0; visible 0") == [HALF + CONTEXT, 0]
 
 
-def _isolated(folder: Path) -> list[list[int]]:
+@on("2x8GiB")
+def test_isolated_calls_have_half_of_a_gpu_of_their_own(tmp_path: Path) -> None:
     requests.REQUESTS = (*requests.REQUESTS, half)
     call = tfgpu_magic.isolated(policy="half")(_take)
-    calls = [call.submit(folder), call.submit(folder)]
-    return [one.result() for one in calls]
+
+    first, second = [one.result() for one in [call.submit(tmp_path), call.submit(tmp_path)]]
+
+    assert sorted([first, second]) == [[0, HALF + CONTEXT], [HALF + CONTEXT, 0]]
 
 
 def _take(folder: Path) -> list[int]:

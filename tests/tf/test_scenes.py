@@ -13,9 +13,9 @@ import sys
 import pytest
 
 import tfgpu_magic
-from tests.processes import QUIET, program, run
+from tests.processes import QUIET, on, program, run
 from tests.sizes import CONTEXT, GIB, LITTLE, MIB
-from tests.tf.on_machine import fill, first_op, held, status_text, touch_every_gpu
+from tests.tf.on_machine import fill, first_op, held, here, status_text, touch_every_gpu, zeros
 from tests.tf.test_calls import listed
 from tfgpu_magic.engine import engine
 from tfgpu_magic.policy import script
@@ -54,143 +54,42 @@ def test_each_gpu_is_held_as_the_words_say(
 
 def test_two_programs_each_see_only_their_gpus_and_in_their_order() -> None:
     with Machine.create("4x8GiB") as machine, program(machine, _grow_on_first, "visible 0,1; growth") as one:
-        assert [size > 0 for size in one.answer] == [True, True, False, False]
-        assert one.answer[0] > one.answer[1]  # TensorFlow's GPU:0 is nvidia-smi's 0
-
         two = run(machine, _grow_on_first, "visible 3,2; growth")
 
+    assert [size > 0 for size in one.answer] == [True, True, False, False]
+    assert one.answer[0] > one.answer[1]  # TensorFlow's GPU:0 is nvidia-smi's 0
     assert [size > 0 for size in two] == [False, False, True, True]
     assert two[3] > two[2]  # and here it is nvidia-smi's 3
+
+
+def _grow_on_first(words: str) -> list[int]:
+    first_op(words)
+    kept = zeros(256 * MIB)
+    assert kept.shape
+    return held()
 
 
 def test_growth_holds_little_and_keeps_what_it_grew_until_the_process_ends() -> None:
     with Machine.create("1x8GiB") as machine:
         with program(machine, _grow_and_let_go) as grown:
-            start, full, after = grown.answer
-            assert machine.held(gpu=0) == after
-        at_end = machine.held(gpu=0)
-
-    assert start < CONTEXT + 64 * MIB
-    assert full >= GIB + CONTEXT
-    assert after == full
-    assert at_end == 0
+            assert machine.held(gpu=0) == grown.answer
+        assert machine.held(gpu=0) == 0
 
 
-def test_mirrored_strategy_runs_over_one_gpu_split_in_two() -> None:
-    with Machine.create("1x8GiB") as machine:
-        replicas, size, logical = run(machine, _mirrored)
-
-    assert replicas == 2
-    assert logical == ["GPU:0", "GPU:1"]
-    assert 6 * GIB < size < 6.6 * GIB  # TensorFlow leaves its libraries 1.5 GiB of such a GPU
-
-
-def test_growth_works_through_the_variable_alone_also_in_a_program_started_later() -> None:
-    with Machine.create("2x8GiB") as machine:
-        variable, child = run(machine, _growth_in_subprocess, fresh=True)
-
-    assert variable == "true"
-    assert all(size < CONTEXT + 64 * MIB for size in child)
-
-
-@pytest.mark.parametrize(("value", "grows"), [("true", True), ("false", False), ("1", False)])
-def test_the_variable_counts_only_as_true_or_false_and_status_says_what_is_in_force(value: str, grows: bool) -> None:
-    with Machine.create("1x8GiB") as machine:
-        answer = run(machine, status_text, "visible 0", env={"TF_FORCE_GPU_ALLOW_GROWTH": value})
-        size = run(machine, first_op, env={"TF_FORCE_GPU_ALLOW_GROWTH": value})
-
-    assert ("growth" in answer) is grows
-    assert (size[0] < GIB) is grows
-
-
-def test_a_cap_is_grown_into_and_stops_there() -> None:
-    with Machine.create("1x8GiB") as machine:
-        small, given, full = run(machine, _grow_to_the_cap, "limit 0=2GiB --grow")
-
-    assert small < 512 * MIB
-    assert given <= 2 * GIB
-    assert full <= 2 * GIB + CONTEXT
-    assert given > 1.8 * GIB
-
-
-def test_a_split_may_grow_too() -> None:
-    with Machine.create("1x8GiB") as machine:
-        sizes = run(machine, first_op, "split 2GiB 1GiB --grow")
-
-    assert sizes[0] < CONTEXT + 128 * MIB
-
-
-def test_gpus_are_found_by_their_uuids() -> None:
-    with Machine.create("3x8GiB") as machine:
-        _, one, other = (gpu.uuid for gpu in machine.gpus())
-        sizes = run(machine, first_op, f"visible {one},{other}; limit {one}=1GiB {other}=2GiB")
-
-    assert sizes == [0, GIB + CONTEXT, 2 * GIB + CONTEXT]
-
-
-def test_as_many_cpus_as_were_asked_for_are_there_and_a_strategy_runs_over_them() -> None:
-    with Machine.create("1x8GiB") as machine:
-        cpus, replicas, total = run(machine, _spread_over_cpus, "split 3 --cpu")
-
-    assert (cpus, replicas, total) == (3, 3, 3.0)
-
-
-def test_lines_of_env_do_in_a_shell_what_the_words_do() -> None:
-    with Machine.create("2x8GiB") as machine:
-        lines = run(machine, _env, "visible 1; growth")
-        command = ["sh", "-c", f'{lines}\nexec "$0" -c "$1"', sys.executable, FIRST_OP]
-        done = machine.run(command, env=QUIET, stdout=subprocess.PIPE, text=True, check=True)
-    first, second = json.loads(done.stdout.splitlines()[-1])
-
-    assert first == 0
-    assert second in LITTLE
-
-
-def test_code_is_for_a_program_of_its_own_whatever_this_one_does() -> None:
-    with Machine.create("2x8GiB") as machine:
-        codes = run(machine, _code_at_each_stage)
-
-    assert len(set(codes)) == 1
-    assert 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"' in codes[0]
-    assert "memory_limit=102400" in codes[0]  # more than there is: it may run elsewhere
-
-
-def test_code_sees_the_gpus_that_this_process_was_told_to_see() -> None:
-    with Machine.create("4x8GiB") as machine:
-        source = run(machine, _code_of_what_is_in_force, "limit 1GiB")
-        sizes = run(machine, _run_source, source)
-
-    assert sizes == [0, 0, GIB + CONTEXT, GIB + CONTEXT]
-
-
-def test_shell_lines_say_all_that_the_policy_needs() -> None:
-    with Machine.create("1x8GiB") as machine:
-        lines = run(machine, _shell_lines, env={"TF_FORCE_GPU_ALLOW_GROWTH": "true"})
-
-    assert lines == "export TF_FORCE_GPU_ALLOW_GROWTH=true"
-
-
-def _grow_on_first(words: str) -> list[int]:
-    import tensorflow as tf
-
-    first_op(words)
-    with tf.device("GPU:0"):
-        kept = tf.zeros(256 * MIB // 4)
-    assert kept.shape[0]
-    return held()
-
-
-def _grow_and_let_go() -> tuple[int, int, int]:
-    import tensorflow as tf
-
+def _grow_and_let_go() -> int:
     (start,) = first_op("growth")
-    kept = tf.zeros(GIB // 4)
+    kept = zeros(GIB)
     (full,) = held()
     del kept
-    return start, full, held()[0]
+
+    assert start in LITTLE
+    assert full >= GIB + CONTEXT
+    assert held() == [full]
+    return full
 
 
-def _mirrored() -> tuple[int, int, list[str]]:
+@on("1x8GiB")
+def test_mirrored_strategy_runs_over_one_gpu_split_in_two() -> None:
     import tensorflow as tf
 
     tfgpu_magic.apply("split 2")
@@ -199,55 +98,103 @@ def _mirrored() -> tuple[int, int, list[str]]:
         variable = tf.Variable(tf.zeros([1024]))
 
     tf.function(lambda: strategy.run(lambda: variable.assign_add(tf.ones([1024]))))()
-    names = [gpu.name.removeprefix("/device:") for gpu in tf.config.list_logical_devices("GPU")]
-    return strategy.num_replicas_in_sync, held()[0], names
+
+    assert strategy.num_replicas_in_sync == 2
+    assert len(tf.config.list_logical_devices("GPU")) == 2
+    assert 6 * GIB < held()[0] < 6.6 * GIB  # TensorFlow leaves its libraries 1.5 GiB of such a GPU
 
 
-def _growth_in_subprocess() -> tuple[str, list[int]]:
-    import subprocess
-    import sys
-
+@on("2x8GiB", imported=False)
+def test_growth_works_through_the_variable_alone_also_in_a_program_started_later() -> None:
     tfgpu_magic.apply("growth")
     assert "tensorflow" not in sys.modules
-    code = "from tests.tf.on_machine import first_op; print(first_op())"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    sizes = [int(size) for size in answer.stdout.strip().strip("[]").split(",")]
-    return os.environ["TF_FORCE_GPU_ALLOW_GROWTH"], sizes
+    assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+
+    answer = subprocess.run([sys.executable, "-c", FIRST_OP], capture_output=True, text=True, check=True)
+
+    assert all(size in LITTLE for size in json.loads(answer.stdout))
 
 
-def _grow_to_the_cap(words: str) -> tuple[int, int, int]:
-    import tensorflow as tf
+@pytest.mark.parametrize(("value", "grows"), [("true", True), ("false", False), ("1", False)])
+@on("1x8GiB")
+def test_the_variable_counts_only_as_true_or_false_and_status_says_what_is_in_force(value: str, grows: bool) -> None:
+    os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = value
 
-    tfgpu_magic.apply(words)
-    kept = tf.zeros(64 * MIB // 4)
-    (small,) = held()
-    del kept
+    status = status_text("visible 0")
+
+    assert ("growth" in status) is grows
+    assert (held()[0] < GIB) is grows
+
+
+@on("1x8GiB")
+def test_a_cap_is_grown_into_and_stops_there() -> None:
+    (small,) = first_op("limit 0=2GiB --grow")
     given = fill("GPU:0")
-    return small, given, held()[0]
+
+    assert small in LITTLE
+    assert 1.8 * GIB < given <= 2 * GIB
+    assert held()[0] <= 2 * GIB + CONTEXT
 
 
-def _spread_over_cpus(words: str) -> tuple[int, int, float]:
+@on("1x8GiB")
+def test_a_split_may_grow_too() -> None:
+    (size,) = first_op("split 2GiB 1GiB --grow")
+
+    assert size < CONTEXT + 128 * MIB
+
+
+@on("3x8GiB")
+def test_gpus_are_found_by_their_uuids() -> None:
+    _, one, other = (gpu.uuid for gpu in here().gpus())
+
+    sizes = first_op(f"visible {one},{other}; limit {one}=1GiB {other}=2GiB")
+
+    assert sizes == [0, GIB + CONTEXT, 2 * GIB + CONTEXT]
+
+
+@on("1x8GiB")
+def test_as_many_cpus_as_were_asked_for_are_there_and_a_strategy_runs_over_them() -> None:
     import tensorflow as tf
 
-    tfgpu_magic.apply(words)
+    tfgpu_magic.apply("split 3 --cpu")
     cpus = [cpu.name for cpu in tf.config.list_logical_devices("CPU")]
     strategy = tf.distribute.MirroredStrategy(cpus)
     each = strategy.run(lambda: tf.constant(1.0))
+
     total = strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
-    return len(cpus), strategy.num_replicas_in_sync, float(total)
+
+    assert (len(cpus), strategy.num_replicas_in_sync, float(total)) == (3, 3, 3.0)
 
 
-def _env(words: str) -> str:
-    return script.shell(engine.plan(words))
+@on("2x8GiB")
+def test_lines_of_env_do_in_a_shell_what_the_words_do() -> None:
+    lines = script.shell(engine.plan("visible 1; growth"))
+
+    command = ["sh", "-c", f'{lines}\nexec "$0" -c "$1"', sys.executable, FIRST_OP]
+    done = here().run(command, env=QUIET, stdout=subprocess.PIPE, text=True, check=True)
+
+    first, second = json.loads(done.stdout.splitlines()[-1])
+    assert first == 0
+    assert second in LITTLE
 
 
-def _code_at_each_stage() -> list[str]:
+@on("2x8GiB")
+def test_code_is_for_a_program_of_its_own_whatever_this_one_does() -> None:
     words = "visible 1; limit 100GiB"
-    codes = [script.python(engine.sketch(words))]
+    code = script.python(engine.sketch(words))
+    assert 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"' in code
+    assert "memory_limit=102400" in code  # more than there is: it may run elsewhere
+
     for move in (listed, touch_every_gpu):
         move()
-        codes.append(script.python(engine.sketch(words)))
-    return codes
+        assert script.python(engine.sketch(words)) == code
+
+
+def test_code_sees_the_gpus_that_this_process_was_told_to_see() -> None:
+    with Machine.create("4x8GiB") as machine:
+        source = run(machine, _code_of_what_is_in_force, "limit 1GiB")
+
+        assert run(machine, _run_source, source) == [0, 0, ONE, ONE]
 
 
 def _code_of_what_is_in_force(words: str) -> str:
@@ -261,9 +208,9 @@ def _code_of_what_is_in_force(words: str) -> str:
 
 def _run_source(source: str) -> list[int]:
     exec(source, {})
-    touch_every_gpu()
-    return held()
+    return first_op()
 
 
-def _shell_lines() -> str:
-    return script.shell(engine.sketch("growth"))
+@on("1x8GiB", env={"TF_FORCE_GPU_ALLOW_GROWTH": "true"})
+def test_shell_lines_say_all_that_the_policy_needs() -> None:
+    assert script.shell(engine.sketch("growth")) == "export TF_FORCE_GPU_ALLOW_GROWTH=true"

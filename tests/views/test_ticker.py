@@ -79,6 +79,15 @@ def test_what_fails_is_done_again_and_a_look_that_does_is_said_in_the_table(
     until(changes(table), seconds=5)
 
 
+def test_when_no_page_draws_it_nothing_is_watched(table: MemoryTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = threading.Event()
+    monkeypatch.setattr(Watcher, "close", lambda _: closed.set())
+    until(changes(table), seconds=5)
+    table.close()
+
+    assert closed.wait(5 * SLACK)
+
+
 def test_while_a_look_hangs_the_table_is_closed_and_opened_all_the_same(
     table: MemoryTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

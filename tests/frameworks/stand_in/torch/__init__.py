@@ -9,4 +9,4 @@ __version__ = f"{os.environ.get('TORCH_STAND_IN', '2.13')}.0"
 
 def zeros(size: int, device: str = "cuda:0") -> object:
     """Take so many bytes of a GPU through the allocator."""
-    return cuda.take(size, int(device.partition(":")[2] or 0))
+    return cuda.Memory(size, int(device.partition(":")[2] or 0))

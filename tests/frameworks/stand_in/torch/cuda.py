@@ -7,16 +7,19 @@ import contextlib
 import ctypes
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 _initialized = _initializing = False
 _current = 0
 _moves = os.environ.get("TORCH_STAND_IN", "2.13") in ("2.6", "2.7", "2.8", "2.9")
 _queued: list[Callable[[], None]] = []
 _fractions: dict[int, float] = {}
-_reserved: Counter[int] = Counter()
+_blocks: dict[int, list[tuple[ctypes.c_uint64, int]]] = defaultdict(list)
+_now: dict[str, Counter[int]] = {"allocated": Counter(), "reserved": Counter()}
+_peak: dict[str, Counter[int]] = {"allocated": Counter(), "reserved": Counter()}
 _library = ctypes.CDLL(None)
 
 
@@ -101,13 +104,33 @@ def set_per_process_memory_fraction(fraction: float, device: int) -> None:
     _fractions[device] = fraction
 
 
-def memory_stats_as_nested_dict(device: int) -> dict[str, dict[str, dict[str, int]]]:
-    counted = {"all": {"current": _reserved[device], "peak": _reserved[device]}}
-    return {"allocated_bytes": counted, "reserved_bytes": counted}
+def memory_stats_as_nested_dict(device: int | None = None) -> dict[str, Any]:
+    number = current_device() if device is None else device
+
+    def told(what: str) -> dict[str, dict[str, int]]:
+        return {"all": {"current": _now[what][number], "peak": _peak[what][number]}}
+
+    return {
+        "num_ooms": 0,
+        "allocated_bytes": told("allocated"),
+        "reserved_bytes": told("reserved"),
+        "reserved_bytes_by_private_pools": {(0, 1): told("allocated")},
+    }
 
 
-def reset_peak_memory_stats(device: int) -> None:
-    pass
+def reset_peak_memory_stats(device: int | None = None) -> None:
+    number = current_device() if device is None else device
+    for what, sizes in _now.items():
+        _peak[what][number] = sizes[number]
+
+
+def empty_cache() -> None:
+    """Give back the blocks of which nothing is in use, as far as the newest are such."""
+    for number, blocks in _blocks.items():
+        while blocks and _now["reserved"][number] - blocks[-1][1] >= _now["allocated"][number]:
+            pointer, size = blocks.pop()
+            _library.cuMemFree_v2(pointer)
+            _count("reserved", number, -size)
 
 
 def get_per_process_memory_fraction(device: int) -> float:
@@ -123,16 +146,36 @@ def get_device_properties(device: int) -> SimpleNamespace:
     return SimpleNamespace(total_memory=total.value)
 
 
-def take(size: int, device: int) -> int:
-    """Reserve bytes of a GPU, within its fraction."""
-    _lazy_init()
-    context, total, pointer = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_uint64()
-    _library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
-    _library.cuCtxSetCurrent(context)
-    _library.cuDeviceTotalMem_v2(ctypes.byref(total), device)
-    if _reserved[device] + size > _fractions[device] * total.value:
-        raise OutOfMemoryError(size, device)
-    if _library.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size)):
-        raise OutOfMemoryError(size, device)
-    _reserved[device] += size
-    return pointer.value
+class Memory:
+    """Bytes of a GPU, within its fraction; what it had stays reserved when it is gone."""
+
+    _of: "tuple[int, int] | None" = None
+
+    def __init__(self, size: int, device: int) -> None:
+        _lazy_init()
+        if (more := _now["allocated"][device] + size - _now["reserved"][device]) > 0:
+            self._reserve(more, device)
+        _count("allocated", device, size)
+        self._of = device, size
+
+    def __del__(self) -> None:
+        if self._of is not None:
+            device, size = self._of
+            _count("allocated", device, -size)
+
+    def _reserve(self, size: int, device: int) -> None:
+        context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+        _library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+        _library.cuCtxSetCurrent(context)
+        most = _fractions[device] * get_device_properties(device).total_memory
+        if _now["reserved"][device] + size > most or _library.cuMemAlloc_v2(
+            ctypes.byref(pointer), ctypes.c_size_t(size)
+        ):
+            raise OutOfMemoryError(size, device)
+        _blocks[device].append((pointer, size))
+        _count("reserved", device, size)
+
+
+def _count(what: str, device: int, size: int) -> None:
+    _now[what][device] += size
+    _peak[what][device] = max(_peak[what][device], _now[what][device])
