@@ -20,6 +20,7 @@ import pytest
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic import host
+from tfgpu_magic.engine import other_processes
 from tfgpu_magic.engine.other_processes import OtherProcesses, settling
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import leasing
@@ -27,7 +28,7 @@ from tfgpu_magic.isolate.leasing import Abandoned, Lease, LeaseRequest, LeaseReq
 from tfgpu_magic.leases import lease_file as book_module
 from tfgpu_magic.leases.allocation import LeasedGpu
 from tfgpu_magic.leases.lease_file import ABSENT, LeaseEntry, LeaseFile, LeaseTable, Page, leases
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.policy import policy
@@ -139,6 +140,22 @@ def test_a_driver_that_does_not_answer_is_not_the_absence_of_gpus(monkeypatch: p
         led.survey(NOTHING, None)
     with pytest.raises(Refused, match=r"NVML hangs\."), led.lease(LeaseRequest(NOTHING)):
         pass
+
+
+def test_programs_are_named_for_a_refusal_while_others_have_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    def names(*_: object) -> dict[int, str]:
+        taken.append(table._alone._is_owned())  # type: ignore[attr-defined]  # by this thread
+        return {os.getppid(): "train.py"}
+
+    table, taken = LeaseTable(), list[bool]()
+    full = machine(1).gpus[0]._replace(free=GIB)
+    seen = Snapshot(time=time.time(), gpus=(full,), processes=(Process("0", os.getppid(), "C", 7 * GIB),))
+    monkeypatch.setattr(leasing, "look", lambda *_: seen)
+    monkeypatch.setattr(other_processes, "names", names)
+    with pytest.raises(Refused, match=r"train\.py"), Leases(table).lease(LeaseRequest(parse("limit 4GiB"), 1)):
+        pass
+
+    assert set(taken) == {False}
 
 
 def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ from tfgpu_magic.isolate import host_memory, user_code
 from tfgpu_magic.isolate.call import CallAnswer
 from tfgpu_magic.isolate.cells.cell import Cell, CellLine, arrive
 from tfgpu_magic.isolate.leasing import LEASES, Lease
-from tfgpu_magic.isolate.process import wire
+from tfgpu_magic.isolate.process import shell, wire
 from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW, SHOWN, CellFacts, WorkerFacts
 from tfgpu_magic.isolate.run import run as run_leased
 from tfgpu_magic.isolate.sinks import CellOutput, OwnStreams
@@ -491,6 +491,18 @@ def test_calls_that_two_threads_submit_at_once_share_one_executor(monkeypatch: p
     for executor in made:
         executor._threads = 0  # nobody waits for them at the end
     assert made[0] is made[1]
+
+
+def test_a_value_that_cannot_be_displayed_comes_all_the_same() -> None:
+    cycle: dict[str, Any] = {}
+    cycle["again"] = cycle
+
+    class Odd:
+        pass
+
+    data, _ = shell.shown(SimpleNamespace(format=lambda _: (cycle, {})), Odd())
+
+    assert "Odd object at" in data["text/plain"]
 
 
 def test_memory_that_a_stream_of_small_parts_takes_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
