@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests.sizes import MIB
 
 
@@ -38,10 +40,6 @@ def segfault() -> None:
     ctypes.string_at(0)
 
 
-def leave(status: int) -> None:
-    os._exit(status)
-
-
 def kill_itself(number: int) -> None:
     os.kill(os.getpid(), number)
     time.sleep(60)
@@ -50,6 +48,16 @@ def kill_itself(number: int) -> None:
 def run_out_of_memory() -> int:
     resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
     return len([bytearray(64 * MIB) for _ in range(100)])
+
+
+def wait_for(file: Path) -> None:
+    file.with_suffix(".begun").touch()
+    while not file.exists():
+        time.sleep(0.01)
+
+
+def begun(file: Path) -> bool:
+    return file.with_suffix(".begun").exists()
 
 
 def loop_in_python(mark: str = "") -> None:
@@ -79,10 +87,6 @@ def heed(mark: str) -> str:
     except KeyboardInterrupt:
         return "heeded"
     return "never"
-
-
-def close_all() -> None:
-    os.closerange(3, 1000)
 
 
 def close_output() -> str:
@@ -158,14 +162,6 @@ def limited(limit: int, soft: int, size: int) -> bytes:
     return bytes(size)
 
 
-def environment(name: str) -> str | None:
-    return os.environ.get(name)
-
-
-def write(path: str, size: int) -> None:
-    Path(path).write_bytes(bytes(size))
-
-
 def _touch(mark: str) -> None:
     if mark:
         Path(mark).touch()
@@ -196,6 +192,21 @@ class Locked(Exception):
         super().__init__(text, threading.Lock())
         self.lock = threading.Lock()
         self.kept = 5
+
+
+class Doubled:
+    """A value that works in place on what it is made again of."""
+
+    def __init__(self) -> None:
+        self.numbers = np.ones(2**17)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.numbers = state["numbers"]
+        self.numbers *= 2
+
+
+def fail_doubled() -> None:
+    raise ValueError(Doubled())
 
 
 class OnlyThere:

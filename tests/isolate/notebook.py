@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import psutil
@@ -129,6 +130,26 @@ class Notebook(jupyter.Notebook):
 
     def interrupt(self) -> None:
         self.server.open(f"api/kernels/{self.kernel}/interrupt", {}).close()
+
+    @contextmanager
+    def interrupted(self, when: Callable[[], object], then: Callable[[], object] = bool) -> Iterator[None]:
+        """Interrupt what runs in the block when something is so, and again as long as that goes on."""
+        ended = Event()
+
+        def interrupt() -> None:
+            until(when)
+            self.interrupt()
+            then()
+            while not ended.wait(6 * SLACK):  # a line has said that this one kills
+                self.interrupt()
+
+        thread = Thread(target=interrupt)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def __enter__(self) -> Notebook:
         return self

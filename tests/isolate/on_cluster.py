@@ -5,19 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from tfgpu_magic.isolate import dask
 from tfgpu_magic.simgpu import Machine
-
-
-class Odd(Exception):
-    def __init__(self, code: int, *, where: str) -> None:
-        super().__init__(f"{code} at {where}")
-        self.code = code
 
 
 def grow() -> tuple[str, int]:
@@ -56,31 +49,8 @@ def set_grace(seconds: float) -> float:
     return before
 
 
-def fail(kind: str) -> Any:
-    match kind:
-        case "odd":
-            raise Odd(7, where="there")
-        case "value":
-            raise ValueError("wrong")
-        case "exit":
-            sys.exit(3)
-        case "crash":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        case "lock":
-            return threading.Lock()
-        case "module":
-            import tensorflow as tf
-
-            return tf
-    raise AssertionError(kind)
-
-
 def add_tensor(array: Any) -> Any:
     import tensorflow as tf
 
     with tf.device("CPU:0"):
         return tf.constant(array) + 1
-
-
-def environment() -> str | None:
-    return os.environ.get("ON_THIS_MACHINE")

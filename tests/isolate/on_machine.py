@@ -56,10 +56,11 @@ def hold(folder: str = "", others: int = 1, seconds: float = 0.0) -> Seen:
     return Seen(os.getpid(), mine, everybody, began, time.monotonic())
 
 
-def meet(folder: str, what: str, others: int, patience: float = 60.0) -> None:
-    """Wait in `folder` until so many processes have come as far as `what`."""
-    Path(folder, f"{what}-{os.getpid()}").touch()
-    until(lambda: list(Path(folder).glob(f"{what}-*")), lambda came: len(came) >= others, seconds=patience, every=0.01)
+def meet(folder: str, what: str, others: int, *, come: bool = True) -> None:
+    """Wait in `folder` until so many processes have come as far as `what`; without `come` it only looks."""
+    if come:
+        Path(folder, f"{what}-{os.getpid()}").touch()
+    until(lambda: list(Path(folder).glob(f"{what}-*")), lambda found: len(found) >= others, seconds=60, every=0.01)
 
 
 def sees() -> tuple[int, str | None]:

@@ -6,11 +6,13 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.isolate import deeds
 from tests.sizes import MIB
+from tests.waiting import until
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.leasing import Lease
 from tfgpu_magic.isolate.process.order import Order
@@ -74,17 +76,35 @@ def interrupt_to_the_end(one: Call) -> None:
         time.sleep(0.1)
 
 
-def soon(mark: Path, action: Callable[[], object]) -> threading.Thread:
-    """Do something in a thread once the mark is there."""
+@contextlib.contextmanager
+def soon(mark: Path, action: Callable[[], object]) -> Iterator[None]:
+    """Do something beside the block once the mark is there."""
 
     def act() -> None:
-        while not mark.exists():
-            time.sleep(0.01)
+        until(mark.exists, every=0.01)
         action()
 
     thread = threading.Thread(target=act)
     thread.start()
-    return thread
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+@contextlib.contextmanager
+def beside(*marks: Path) -> Iterator[list[threading.Thread]]:
+    """Have a call for each mark run beside the block, at whose end they return."""
+    threads = [threading.Thread(target=run, args=(deeds.wait_for, (mark,), {})) for mark in marks]
+    for thread in threads:
+        thread.start()
+    until(lambda: all(map(deeds.begun, marks)))
+    try:
+        yield threads
+    finally:
+        for mark, thread in zip(marks, threads, strict=True):
+            mark.touch()
+            thread.join()
 
 
 def descriptors() -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-import threading
 from pathlib import Path
 
 import pytest
@@ -27,27 +26,68 @@ def book(book: Notebook) -> Notebook:
     return book
 
 
-def test_what_cannot_be_made_again_here_takes_nothing_else_along_and_is_an_error(book: Notebook) -> None:
-    ran = book.isolated("odd, acc, shared = OnlyThere(), 0.9, [1]\n[shared]", "-o odd,acc,shared")
+STAYS = {
+    "lock": ("threading.Lock()", "lock stays in its process: lock cannot be sent"),
+    "ds": ("tf.data.Dataset.range(3)", "ds stays in its process: ds: tensorflow."),
+    "opt": ("keras.optimizers.SGD()", "opt stays in its process: opt: keras."),
+    "large": ("bytearray(180 * 2**20)", "large stays in its process: There is no room for 180 MiB of memory"),
+}
+LOSES = """
+import keras, threading, tensorflow as tf
+from tfgpu_magic.isolate import host_memory
+host_memory.left = lambda: 200 * 2**20
+n, shared = 1, [1]
+if n == 2: none = 1
+"""
+
+
+def test_what_cannot_leave_its_process_is_an_error_by_name_and_takes_nothing_else_along(book: Notebook) -> None:
+    names = ",".join(STAYS)
+    book.run(f"n = {' = '.join(STAYS)} = 'old'")
+    ran = book.isolated(
+        LOSES + "".join(f"{name} = {made}\n" for name, (made, _) in STAYS.items()) + "[lock, shared]",
+        f"-o {names},n,shared,none",
+    )
+    kept = book.run(names).value
 
     assert ran.error["ename"] == "Unpicklable"
-    assert ran.error["evalue"].startswith("odd cannot be made again in this notebook")
-    assert "odd cannot be made again in this notebook: not here" in ran.closing
-    assert ran.value == "[[1]]"
-    assert book.run("_, acc, shared").value == "([[1]], 0.9, [1])"
+    for said in (
+        *(said for _, said in STAYS.values()),
+        "none stays in its process: the cell has not bound none",
+        "Bring back numpy arrays",
+        "The notebook's own lock, ds, opt, large are as before",
+    ):
+        assert said in ran.error["evalue"]
+        assert said not in ran.closing  # it is said once
+    assert "Its value stays in its process" in ran.closing
+    assert any("_thread.lock" in data["text/plain"] for data in ran.shown())  # the value is seen all the same
+    assert kept == str(("old",) * len(STAYS))
+    assert book.run("n, shared").value == "(1, [1])"
+
+
+def test_what_a_cell_raises_goes_before_what_did_not_come(book: Notebook) -> None:
+    ran = book.isolated("import threading\ngot, lock = [1, 2], threading.Lock()\n1 / 0", "-o got,lock,none")
+
+    assert ran.error["ename"] == "ZeroDivisionError"
+    assert "lock stays in its process" in ran.closing
+    assert "none stays in its process" in ran.closing
+    assert book.run("got").value == "[1, 2]"
+
+
+def test_what_cannot_be_made_again_here_takes_nothing_else_along(book: Notebook) -> None:
+    lost = book.isolated("odd, acc, shared = OnlyThere(), 0.9, [1]\n[shared]", "-o odd,acc,shared")
+    came = book.run("_, acc, shared").value
+    seen = book.isolated("y = 'precious'\nOnlyThere()", "-o y")
+
+    assert lost.error["ename"] == "Unpicklable"
+    assert lost.error["evalue"].startswith("odd cannot be made again in this notebook")
+    assert "odd cannot be made again in this notebook: not here" in lost.closing
+    assert (lost.value, came) == ("[[1]]", "([[1]], 0.9, [1])")
     assert "NameError" in book.run("odd").text
-
-
-def test_a_name_for_which_there_is_no_room_takes_nothing_else_along(book: Notebook) -> None:
-    body = """
-    from tfgpu_magic.isolate import host_memory
-    host_memory.left = lambda: 200 * 2**20
-    loss, large = 0.5, bytearray(180 * 2**20)
-    """
-    ran = book.isolated(textwrap.dedent(body), "-o loss,large")
-
-    assert "large stays in its process: There is no room for 180 MiB of memory" in ran.error["evalue"]
-    assert book.run("loss").value == "0.5"
+    assert seen.status == "ok"
+    assert any("OnlyThere at" in data["text/plain"] for data in seen.shown())
+    assert "Its value cannot be made again in this notebook: not here" in seen.closing
+    assert book.run("y").value == "'precious'"
 
 
 def test_an_interrupt_while_the_names_are_pickled_loses_none(book: Notebook, tmp_path: Path) -> None:
@@ -62,15 +102,8 @@ def test_an_interrupt_while_the_names_are_pickled_loses_none(book: Notebook, tmp
     made = Slow()
     """
 
-    def interrupt() -> None:
-        until(lambda: (tmp_path / "mark").exists())
-        book.interrupt()
-        (tmp_path / "interrupted").touch()
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    book.isolated(textwrap.dedent(body), "-o made")
-    thread.join()
+    with book.interrupted((tmp_path / "mark").exists, then=(tmp_path / "interrupted").touch):
+        book.isolated(textwrap.dedent(body), "-o made")
 
     assert book.run("made").value == "'made in hours'"
 
@@ -98,21 +131,20 @@ def test_a_module_that_only_the_cell_finds_takes_nothing_else_along(
     assert book.run(f"m = 'mine'; {later}; [*sys.last_value.value()], m").value == "(['late'], 'mine')"
 
 
-def test_a_value_that_cannot_be_made_again_here_is_seen_and_the_names_come(book: Notebook) -> None:
-    ran = book.isolated("y = 'precious'\nOnlyThere()", "-o y")
-
-    assert ran.status == "ok"
-    assert any("OnlyThere at" in data["text/plain"] for data in ran.shown())
-    assert "Its value cannot be made again in this notebook: not here" in ran.closing
-    assert book.run("y").value == "'precious'"
-
-
-def test_a_job_gives_its_value_though_a_name_of_it_is_lost(book: Notebook) -> None:
+def test_a_job_gives_its_names_and_its_value_though_one_is_lost(book: Notebook) -> None:
     book.isolated("odd, acc = OnlyThere(), 0.5\n'value'", "--detach -o odd,acc")
-
-    assert book.run("job = _; job.result(), acc").value == "('value', 0.5)"
+    valued = book.run("job = _; job.result(), acc").value
     book.isolated("odd = OnlyThere()", "--detach -o odd")
-    assert book.run("_.exception()").value.startswith("tfgpu_magic.errors.Unpicklable(")
+    lost = book.run("_.exception()").value
+    book.run("lock = 'old'")
+    book.isolated("import threading\nlock, n = threading.Lock(), 5\n7", "--detach -o lock,n")
+    ran = book.run("job = _\njob.result()")
+
+    assert valued == "('value', 0.5)"
+    assert lost.startswith("tfgpu_magic.errors.Unpicklable(")
+    assert ran.error["ename"] == "Unpicklable"
+    assert "lock stays in its process" in ran.error["evalue"]
+    assert book.run("lock, n, job.exception().value()").value == "('old', 5, 7)"
 
 
 def test_a_picture_of_whatever_data_is_shown_as_by_a_plain_cell(book: Notebook) -> None:
@@ -164,12 +196,8 @@ def test_names_of_a_job_are_put_into_the_notebook_between_cells(book: Notebook, 
     after = book.run("got").value
 
     assert (amid, after) == ("'old'", "'new'")
-
-
-def test_names_of_a_job_that_ends_while_no_cell_runs_are_there(book: Notebook) -> None:
     book.isolated("import time\ntime.sleep(0.5)\nnow_here = 'new'", "--detach -o now_here")
-
-    until(lambda: book.run("print('now_here' in globals())").stream() == "True\n")
+    until(lambda: book.run("print('now_here' in globals())").stream() == "True\n")  # while no cell runs
 
 
 @pytest.mark.parametrize("ask", ["job.result(60)", "job.exception(60)", "while not job.done(): pass"])
@@ -178,6 +206,16 @@ def test_who_asks_a_job_has_its_names_in_the_same_cell(book: Notebook, ask: str)
     book.isolated("import time\ntime.sleep(0.2)\ngot = 'new'", "--detach -o got")
 
     assert book.run(f"job = _\n{ask}\ngot").value == "'new'"
+
+
+def test_the_line_at_the_end_is_below_all_else_and_captured_with_it(book: Notebook) -> None:
+    value, error = book.isolated("print('text')\n5"), book.isolated("1 / 0")
+    captured = book.run("%%capture seen\n%%tf_gpu isolate\nprint('text')")
+    shown = ("execute_result", "error", "display_data")
+    kinds = [[kind for kind, _ in ran.messages if kind in shown] for ran in (value, error, captured)]
+
+    assert kinds == [["execute_result", "display_data"], ["error", "display_data"], []]
+    assert "Isolated: " in book.run("repr(seen.outputs[-1].data)").value
 
 
 def test_what_a_cell_has_read_is_let_go_of_when_it_ends(book: Notebook) -> None:
@@ -204,21 +242,6 @@ def test_what_a_job_reads_is_let_go_of_when_it_is_sent(book: Notebook) -> None:
     book.run("job.stop(); big = None")
 
     assert state == "False"
-
-
-def test_the_line_at_the_end_is_below_the_value_and_below_the_error(book: Notebook) -> None:
-    value, error = book.isolated("print('text')\n5"), book.isolated("1 / 0")
-    shown = ("execute_result", "error", "display_data")
-    kinds = [[kind for kind, _ in ran.messages if kind in shown] for ran in (value, error)]
-
-    assert kinds == [["execute_result", "display_data"], ["error", "display_data"]]
-
-
-def test_the_line_of_a_captured_cell_is_captured(book: Notebook) -> None:
-    ran = book.run("%%capture seen\n%%tf_gpu isolate\nprint('text')")
-
-    assert ran.shown() == []
-    assert "Isolated: " in book.run("repr(seen.outputs[-1].data)").value
 
 
 def test_a_class_that_its_own_methods_change_is_said(book: Notebook) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from multiprocessing import resource_tracker
@@ -18,8 +17,7 @@ import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import Paper, belongings, call, prepare, run
-from tests.isolate.test_future import begun, wait_for
+from tests.isolate.rig import Paper, belongings, beside, call, prepare, run
 from tests.sizes import MIB
 from tests.waiting import until
 from tfgpu_magic.errors import WorkerDied
@@ -107,14 +105,8 @@ def test_a_call_has_no_descriptor_that_is_not_its_own(tmp_path: Path) -> None:
         return sorted(found)
 
     marks = [tmp_path / str(number) for number in range(3)]
-    others = [threading.Thread(target=run, args=(wait_for, (mark,), {})) for mark in marks]
-    for other in others:
-        other.start()
-    until(lambda: all(map(begun, marks)))
-    found = run(descriptors, (), {})
-    for mark, other in zip(marks, others, strict=True):
-        mark.touch()
-        other.join()
+    with beside(*marks):
+        found = run(descriptors, (), {})
 
     tracker = resource_tracker._resource_tracker._fd  # type: ignore[attr-defined]
     shared = ["pipe"] * (tracker is not None)  # of this process's resource tracker, if there is one
@@ -129,15 +121,11 @@ def test_when_memory_runs_out_a_call_dies_before_its_caller() -> None:
 
 
 def test_processes_that_a_call_leaves_behind_are_gone_also_while_other_calls_run(tmp_path: Path) -> None:
-    other = threading.Thread(target=run, args=(wait_for, (tmp_path / "go",), {}))
-    other.start()
-    until(lambda: begun(tmp_path / "go"))
-    pids = run(deeds.leave_processes, (str(tmp_path / "mark"),), {})
-    left, runs = [pid for pid in pids if psutil.pid_exists(pid)], other.is_alive()
-    (tmp_path / "go").touch()
-    other.join()
+    with beside(tmp_path / "go") as (other,):
+        pids = run(deeds.leave_processes, (str(tmp_path / "mark"),), {})
 
-    assert (left, runs) == ([], True)
+        assert [pid for pid in pids if psutil.pid_exists(pid)] == []
+        assert other.is_alive()
 
 
 def test_a_fork_that_comes_to_the_end_of_the_call_does_not_answer_for_it() -> None:

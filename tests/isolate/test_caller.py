@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -121,17 +120,6 @@ def test_ctrl_c_in_a_script_ends_it_and_its_call(group: bool, tmp_path: Path) ->
     assert not outlive(family, 1.0)
 
 
-def test_a_ctrl_c_of_long_ago_ends_no_call_where_lines_are_typed() -> None:
-    code = """
-    from tfgpu_magic import IsolatedExecutor
-    sys.ps1, sys.last_value = ">>> ", KeyboardInterrupt()
-    future = IsolatedExecutor(1, gpus=0).submit(time.sleep, 0.5)
-    future.add_done_callback(lambda future: print(future.exception(), flush=True))
-    """
-
-    assert told(code) == "None\n"
-
-
 def test_a_script_that_ends_leaves_no_process_and_no_warning() -> None:
     code = """
     import gc
@@ -167,22 +155,6 @@ def test_a_caller_that_forks_goes_on_and_so_does_its_child() -> None:
     assert sorted(told(code, env={"PYTHONWARNINGS": "ignore"}).splitlines()) == ["before", "child 1", "parent 2 0"]
 
 
-def test_a_forked_child_does_not_keep_the_fork_server_alive() -> None:
-    code = """
-    run(deeds.nothing, (), {})
-    child = os.fork()
-    if child == 0:
-        time.sleep(60)
-    server = FORK_SERVER.process().pid
-    begin = time.monotonic()
-    FORK_SERVER.stop()
-    print(Path(f"/proc/{server}").exists(), time.monotonic() - begin < 30)
-    os.kill(child, signal.SIGKILL)
-    """
-
-    assert told(code) == "False True\n"
-
-
 def test_a_forked_child_has_no_leases_of_its_parent() -> None:
     code = """
     from tfgpu_magic.policy.policy import NOTHING
@@ -201,34 +173,80 @@ def test_a_forked_child_has_no_leases_of_its_parent() -> None:
         assert told(code, env={**machine.environ(os.environ), "PYTHONWARNINGS": "ignore"}) == "1\n"
 
 
-@pytest.mark.parametrize(
-    ("code", "env", "says"),
-    [
-        (
-            """
-            out, sys.stdout = sys.stdout, None
-            value = run(print, ("heard by nobody",), {})
-            print(value, file=out)
-            """,
-            {},
-            "None\n",
-        ),
-        ("run(print, ('━━ ok',), {})", {"PYTHONIOENCODING": "latin-1"}, "\\u2501\\u2501 ok\n"),
-        (
-            """
-            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            print(run(lambda: (signal.pthread_sigmask(signal.SIG_BLOCK, ()), run is None), (), {}))
-            """,
-            {},
-            "(set(), False)\n",
-        ),
-        ("sys.path += [Path('/there'), None]; print(run(deeds.nothing, (), {}))", {}, "1\n"),
-    ],
-    ids=["no output", "characters that its output lacks", "blocked signals", "an odd search path"],
-)
-def test_calls_work_in_a_program_with(code: str, env: dict[str, str], says: str) -> None:
-    assert told(code, env=env) == says
+PROGRAMS = {
+    "a Ctrl-C of long ago where lines are typed": (
+        """
+        from tfgpu_magic import IsolatedExecutor
+        sys.ps1, sys.last_value = ">>> ", KeyboardInterrupt()
+        future = IsolatedExecutor(1, gpus=0).submit(time.sleep, 0.5)
+        future.add_done_callback(lambda future: print(future.exception(), flush=True))
+        """,
+        "None\n",
+    ),
+    "a forked child, which does not keep the fork server alive": (
+        """
+        run(deeds.nothing, (), {})
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+        server = FORK_SERVER.process().pid
+        begin = time.monotonic()
+        FORK_SERVER.stop()
+        print(Path(f"/proc/{server}").exists(), time.monotonic() - begin < 30)
+        os.kill(child, signal.SIGKILL)
+        """,
+        "False True\n",
+    ),
+    "no output": (
+        """
+        out, sys.stdout = sys.stdout, None
+        value = run(print, ("heard by nobody",), {})
+        print(value, file=out)
+        """,
+        "None\n",
+    ),
+    "an output that lacks characters": (
+        "sys.stdout.reconfigure(encoding='latin-1'); run(print, ('━━ ok',), {})",
+        "\\u2501\\u2501 ok\n",
+    ),
+    "blocked signals": (
+        """
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        print(run(lambda: (signal.pthread_sigmask(signal.SIG_BLOCK, ()), run is None), (), {}))
+        """,
+        "(set(), False)\n",
+    ),
+    "an odd search path": ("sys.path += [Path('/there'), None]; print(run(deeds.nothing, (), {}))", "1\n"),
+    "what a manager of its own has made": (
+        """
+        import multiprocessing
+        with multiprocessing.get_context("spawn").Manager() as manager:
+            queue = manager.Queue()
+            run(lambda: queue.put(5), (), {})
+            print(queue.get(timeout=240))
+        """,
+        "5\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", PROGRAMS)
+def test_calls_work_in_a_program_with(what: str) -> None:
+    code, says = PROGRAMS[what]
+
+    assert told(code) == says
+
+
+def mounted(options: str) -> list[str]:
+    """Return how a program is started that has a small file system somewhere."""
+    return ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o {options} && exec "$@"', "sh"]
+
+
+def without_rights(rights: str) -> list[str]:
+    """Return how a program is started by another user than root, whom limits hold, with some of root's rights."""
+    nobody = ["setpriv", "--reuid", "61234", "--clear-groups"]
+    return [*nobody, "--inh-caps", f"-all,{rights}", "--ambient-caps", f"-all,{rights}", "--"]
 
 
 def test_a_shared_memory_of_a_megabyte_is_enough() -> None:
@@ -237,9 +255,8 @@ def test_a_shared_memory_of_a_megabyte_is_enough() -> None:
     room = os.statvfs("/dev/shm")
     print(room.f_blocks * room.f_frsize, np.array_equal(run(deeds.echo, (array,), {}), array))
     """
-    within = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"', "sh"]
 
-    assert told(code, within=within) == "1048576 True\n"
+    assert told(code, within=mounted("size=1m tmpfs /dev/shm")) == "1048576 True\n"
 
 
 def test_a_full_disk_is_no_matter_to_a_call_and_its_own_writes_are_told(tmp_path: Path) -> None:
@@ -252,18 +269,17 @@ def test_a_full_disk_is_no_matter_to_a_call_and_its_own_writes_are_told(tmp_path
     array = np.ones(2**22)
     print(os.statvfs(".").f_bavail, run(deeds.echo, (array,), {{}}).sum() == array.sum())
     try:
-        run(deeds.write, ("more", 2**20), {{}})
+        run(Path("more").write_bytes, (bytes(2**20),), {{}})
     except OSError as error:
         print(error.strerror)
     """
-    mount = f'mount -t tmpfs -o size=64k tmpfs {tmp_path} && exec "$@"'
-    env = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    env = dict.fromkeys(["TMPDIR", "HOME", "XDG_RUNTIME_DIR"], str(tmp_path))
 
-    assert told(code, within=["unshare", "-m", "sh", "-c", mount, "sh"], env=env) == "0 True\nNo space left on device\n"
+    out = told(code, within=mounted(f"size=64k tmpfs {tmp_path}"), env=env)
+    assert out == "0 True\nNo space left on device\n"
 
 
 def test_where_no_process_can_be_started_that_is_told() -> None:
-    """As another user than root, which no limit holds; with root's right to read files."""
     code = """
     import resource
     print(run(deeds.nothing, (), {}))
@@ -280,10 +296,8 @@ def test_where_no_process_can_be_started_that_is_told() -> None:
     except OSError as error:
         print(error.strerror)
     """
-    rights = "-all,+dac_override,+dac_read_search"
-    within = ["setpriv", "--reuid", "61234", "--clear-groups", "--inh-caps", rights, "--ambient-caps", rights]
 
-    assert told(code, within=[*within, "--"]) == (
+    assert told(code, within=without_rights("+dac_override,+dac_read_search")) == (
         "1\nNo process can be started for the call: Resource temporarily unavailable True\n"
         "Resource temporarily unavailable\n"
     )
@@ -297,9 +311,8 @@ def test_thousands_of_arrays_cross_for_a_user_with_few_descriptors() -> None:
     back = run(deeds.echo, (arrays,), {})
     print(all((one == other).all() for one, other in zip(arrays, back)), len(os.listdir("/proc/self/fd")) < 20)
     """
-    within = ["setpriv", "--reuid", "61234", "--clear-groups", "--inh-caps", "-all,+dac_override", "--ambient-caps"]
 
-    assert told(code, within=[*within, "-all,+dac_override", "--"]) == "True True\n"
+    assert told(code, within=without_rights("+dac_override")) == "True True\n"
 
 
 @pytest.mark.usefixtures("light")
@@ -309,65 +322,36 @@ def test_the_time_zone_is_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(lambda: time.localtime().tm_zone, (), {}) == "JST"
 
 
-def test_priority_and_options_of_the_interpreter_are_the_callers() -> None:
-    code = BEGIN + textwrap.dedent("""
-    os.nice(3)
-    from tests.isolate.test_caller import options
-    print(run(options, (), {}), options())
-    """)
-    asked = ["-O", "-W", "ignore::UserWarning", "-X", "utf8"]
-    done = subprocess.run([sys.executable, *asked, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
-
-    expected = (os.nice(0) + 3, 1, ["ignore::UserWarning"], True)
-    assert (done.stdout, done.stderr) == (f"{expected} {expected}\n", "")
-
-
-def test_what_a_program_inherits_a_call_has_as_it_is_when_it_is_called() -> None:
-    code = BEGIN + textwrap.dedent("""
-    import resource, subprocess
-    from tests.isolate.test_caller import inherited
-    run(inherited, (), {})
-    os.umask(0o077); os.nice(3); os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); resource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))
-    started = "from tests.isolate.test_caller import inherited; print(inherited())"
-    print(run(inherited, (), {}))
-    print(subprocess.check_output([sys.executable, "-c", started], text=True), end="")
-    """)
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
-    call, program = done.stdout.splitlines()
-
-    assert call == program
-    assert "384, 1, " in call  # that is 0o600, on one CPU
-
-
-def inherited() -> tuple[int, int, int, list[tuple[int, int]]]:
+def inherited() -> list[object]:
+    """Return what a program has from the one that started it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "file")
         os.close(os.open(file, os.O_CREAT, 0o666))
         mode = file.stat().st_mode & 0o777
     limits = [resource.getrlimit(number) for number in (resource.RLIMIT_CORE, resource.RLIMIT_NOFILE)]
-    return mode, len(os.sched_getaffinity(0)), os.nice(0), limits
+    options = [sys.flags.optimize, sys.warnoptions, sys._xoptions.get("utf8")]
+    return [mode, len(os.sched_getaffinity(0)), os.nice(0), limits, options]
 
 
-def options() -> tuple[int, int, list[str], object]:
-    return os.nice(0), sys.flags.optimize, sys.warnoptions, sys._xoptions.get("utf8")
+def test_what_a_program_inherits_a_call_has_as_it_is_when_it_is_called() -> None:
+    options = ["-O", "-W", "ignore::UserWarning", "-X", "utf8"]
+    code = BEGIN + textwrap.dedent(f"""
+    import resource, subprocess
+    from tests.isolate.test_caller import inherited
+    run(inherited, (), {{}})
+    os.umask(0o077); os.nice(3); os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); resource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))
+    started = "from tests.isolate.test_caller import inherited; print(inherited())"
+    print(run(inherited, (), {{}}))
+    print(subprocess.check_output([sys.executable, *{options}, "-c", started], text=True), end="")
+    """)
+    done = subprocess.run([sys.executable, *options, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    call, program = done.stdout.splitlines()
 
-
-def put(queue: Any, value: object) -> None:
-    queue.put(value)
-
-
-def test_a_call_may_use_what_a_manager_of_its_caller_has_made() -> None:
-    code = """
-    import multiprocessing
-    from tests.isolate.test_caller import put
-    with multiprocessing.get_context("spawn").Manager() as manager:
-        queue = manager.Queue()
-        run(put, (queue, 5), {})
-        print(queue.get(timeout=240))
-    """
-
-    assert told(code) == "5\n"
+    assert call == program
+    assert call.startswith("[384, 1, ")  # that is 0o600, on one CPU
+    assert call.endswith(", [1, ['ignore::UserWarning'], True]]")
+    assert done.stderr == ""
 
 
 SCRIPT = """
@@ -390,17 +374,12 @@ SCRIPT = """
 """
 
 
-@pytest.mark.parametrize("by_name", [False, True])
-def test_a_call_of_a_script_may_have_pools_of_processes(by_name: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [["script.py"], ["-m", "script"]])
+def test_a_call_of_a_script_may_have_pools_of_processes(how: list[str], tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
-    done = subprocess.run(
-        [sys.executable, *(["-m", "script"] if by_name else ["script.py"])],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60 * SLACK,
-    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *how]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60 * SLACK)
 
     assert (done.stdout, done.stderr) == (f"{[[0, 1, 4, 9]] * 2}\n", "")
 

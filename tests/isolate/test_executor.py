@@ -5,26 +5,23 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-import socket
-import subprocess
-import sys
+import os
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from multiprocessing.connection import Connection
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest import mock
 
 import pytest
 
 import tfgpu_magic
-from tests.isolate.on_machine import Seen, hold, sees
+from tests.isolate.on_machine import Seen, hold, meet, sees
 from tests.isolate.rig import belongings
 from tests.processes import PATIENCE, QUIET
 from tests.sizes import CONTEXT, GIB, MIB
-from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, Refused, isolated
 from tfgpu_magic.isolate.leasing import LEASES
@@ -33,57 +30,25 @@ from tfgpu_magic.simgpu import Machine
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
 class Resident:
-    """The process, and the machine that it is on."""
+    """A process, and the machine that it is on."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        ours, theirs = socket.socketpair()
-        self._connection = Connection(ours.detach())
-        code = f"from tests.isolate.test_executor import serve; serve({theirs.fileno()})"
-        with theirs:
-            self._process: subprocess.Popen[bytes] = machine.popen(
-                [sys.executable, "-c", code], env=QUIET, pass_fds=[theirs.fileno()]
-            )
+    machine: Machine
+    process: ProcessPoolExecutor
 
     def run(self, function: Callable[..., T], *args: Any) -> T:
         """Call a module's function there, and return what it returns."""
-        self._connection.send((function, args))
-        if not self._connection.poll(PATIENCE):
-            raise TimeoutError(f"{function.__name__} did not answer within {PATIENCE} s")
-        answer, trouble = self._connection.recv()
-        if trouble:
-            raise AssertionError(f"in the process of {function.__name__}:\n{trouble}")
-        value: T = answer
-        return value
-
-    def close(self) -> None:
-        """End it."""
-        self._connection.close()
-        assert self._process.wait(30 * SLACK) == 0
-
-
-def serve(descriptor: int) -> None:
-    """Call what is asked for, until the connection is closed."""
-    connection = Connection(descriptor)
-    while True:
-        try:
-            function, args = connection.recv()
-        except EOFError:
-            return
-        try:
-            connection.send((function(*args), None))
-        except BaseException:  # whatever it is, the test must be told
-            connection.send((None, traceback.format_exc()))
+        return self.process.submit(function, *args).result(PATIENCE)
 
 
 @pytest.fixture(scope="module")
 def four_gpus() -> Iterator[Resident]:
     """A process on a machine of four GPUs of 8 GiB, whose fork server stays warm."""
-    with Machine.create("4x8GiB") as machine:
-        resident = Resident(machine)
-        yield resident
-        resident.close()
+    with Machine.create("4x8GiB") as machine, ProcessPoolExecutor(1, get_context("spawn")) as process:
+        with mock.patch.dict(os.environ, machine.environ({**os.environ, **QUIET})):
+            process.submit(abs, 1).result(PATIENCE)  # which starts it
+        yield Resident(machine, process)
 
 
 @pytest.fixture
@@ -122,21 +87,13 @@ def test_four_workers_at_a_quarter_share_one_gpu(resident: Resident) -> None:
     assert max(one.all[2] for one in seen) == sum(one.mine[2] for one in seen) <= 8 * GIB
 
 
-def holding(folder: str, calls: int) -> bool:
-    return len(list(Path(folder).glob("hold-*"))) >= calls
-
-
 def one_after_the_other_holds(calls: int, options: dict[str, Any]) -> list[Seen]:
     """Make calls that run at the same time, each of which begins when those before it hold their memory."""
     futures: list[Future[Seen]] = []
     with tempfile.TemporaryDirectory() as folder, IsolatedExecutor(calls, **options) as executor:
         for number in range(1, calls + 1):
             futures.append(executor.submit(hold, folder, calls))
-            try:
-                until(partial(holding, folder, number), every=0.01)
-            except AssertionError:
-                executor.kill_workers()
-                raise
+            meet(folder, "hold", number, come=False)
         return [future.result() for future in futures]
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
 import subprocess
-import threading
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import call, prepare, run, soon
+from tests.isolate.rig import beside, call, prepare, run, soon
 from tests.isolate.test_caller import told
-from tests.isolate.test_future import begun, wait_for
+from tests.processes import runs
 from tests.waiting import until
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
@@ -34,7 +34,7 @@ def test_only_a_variable_that_counts_at_an_import_gets_a_new_fork_server(
     before = FORK_SERVER.process()
     monkeypatch.setenv(name, "1")
 
-    assert name not in AT_AN_IMPORT or run(deeds.environment, (name,), {}) == "1"
+    assert name not in AT_AN_IMPORT or run(os.getenv, (name,), {}) == "1"
     assert (FORK_SERVER.process() is before) == (name not in AT_AN_IMPORT)
 
 
@@ -134,16 +134,23 @@ def test_a_fork_server_that_takes_long_to_end_leaves_no_zombie() -> None:
     until(lambda: not process.is_running())
 
 
+def lives(pid: int) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return runs(psutil.Process(pid))
+    return False
+
+
 def test_a_fork_server_that_is_killed_takes_its_calls_along_and_the_next_call_works(tmp_path: Path) -> None:
     done = tmp_path / "done"
     server = FORK_SERVER.process().pid
-    thread = soon(done, lambda: os.kill(server, signal.SIGKILL))
-    with pytest.raises(WorkerDied, match=r"that starts isolated calls has died \(SIGKILL, killed\), and this call"):
+    with (
+        soon(done, lambda: os.kill(server, signal.SIGKILL)),
+        pytest.raises(WorkerDied, match=r"that starts isolated calls has died \(SIGKILL, killed\), and this call"),
+    ):
         run(deeds.leave_processes_and_loop, (str(tmp_path / "mark"), str(done)), {})
-    thread.join()
     loop, plain, apart, daemon = map(int, done.read_text().split())
-    until(lambda: not (_lives(loop) or _lives(plain)))
-    for pid in filter(_lives, (apart, daemon)):  # what has cut itself off from its group is beyond our reach then
+    until(lambda: not (lives(loop) or lives(plain)))
+    for pid in filter(lives, (apart, daemon)):  # what has cut itself off from its group is beyond our reach then
         os.kill(pid, signal.SIGKILL)
 
     assert run(deeds.nothing, (), {}) == 1
@@ -167,21 +174,10 @@ def test_a_variable_that_counts_at_tensorflows_import_gets_a_new_fork_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, old = FORK_SERVER.process(), FORK_SERVER.process().pid
-    runs = threading.Thread(target=run, args=(wait_for, (tmp_path / "go",), {}))
-    runs.start()
-    until(lambda: begun(tmp_path / "go"))
-    monkeypatch.setenv("KERAS_BACKEND", "numpy")
+    with beside(tmp_path / "go") as (other,):
+        monkeypatch.setenv("KERAS_BACKEND", "numpy")
 
-    assert run(deeds.environment, ("KERAS_BACKEND",), {}) == "numpy"
-    assert FORK_SERVER.process() is not one
-    assert runs.is_alive()
-    (tmp_path / "go").touch()
-    runs.join()
+        assert run(os.getenv, ("KERAS_BACKEND",), {}) == "numpy"
+        assert FORK_SERVER.process() is not one
+        assert other.is_alive()
     until(lambda: not psutil.pid_exists(old))
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -14,66 +14,63 @@ from tests.sizes import GIB, MIB
 from tfgpu_magic.isolate import host_memory
 
 
-def system(root: Path, *, cgroup: str, files: dict[str, str], available: int = 8 * GIB, swap: int = 0) -> int | None:
-    """Return what is left on a machine whose files say so."""
-    (root / "proc/self").mkdir(parents=True)
-    meminfo = (
-        f"MemFree:  1 kB\nMemAvailable:  {available // 1024} kB\nSwapFree:  {swap // 1024} kB\nHugePages_Free:  0\n"
-    )
-    (root / "proc/meminfo").write_text(meminfo)
-    (root / "proc/self/cgroup").write_text(cgroup)
-    for name, text in files.items():
-        (root / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / "cgroup" / name).write_text(text)
-    return host_memory.left(root / "proc", root / "cgroup")
+def system(root: Path, *, cgroup: str, files: dict[str, str]) -> tuple[Path, Path]:
+    """Return the folders of a machine with 8 GiB free whose files say so."""
+    meminfo = f"MemFree:  1 kB\nMemAvailable:  {8 * GIB // 1024} kB\nSwapFree:  0 kB\nHugePages_Free:  0\n"
+    for name, text in {"proc/self/cgroup": cgroup, "proc/meminfo": meminfo, **files}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root / "proc", root / "cgroup"
 
 
 V1 = "5:pids:/\n4:cpu,memory:/docker/one\n0::/\n"
-V2 = "0::/user/session\n"
+V2 = "3:cpu:/\n0::/user/session\n"
+
+
+def limited(folder: str, most: object, used: int, stat: str = "") -> dict[str, str]:
+    """Return the files of a cgroup with a limit: of version 1 in a folder of `memory`, else of version 2."""
+    names = ("limit_in_bytes", "usage_in_bytes") if folder.startswith("memory") else ("max", "current")
+    texts = dict(zip([*names, "stat"], [f"{most}\n", f"{used}", stat], strict=True))
+    return {f"cgroup/{folder}/memory.{name}": text for name, text in texts.items()}
 
 
 @pytest.mark.parametrize(
     ("cgroup", "files", "left"),
     [
         (V2, {}, 8 * GIB),
-        (V2, {"user/session/memory.max": "max\n", "user/session/memory.current": "5\n"}, 8 * GIB),
-        (V2, {"user/session/memory.max": f"{4 * GIB}", "user/session/memory.current": f"{GIB}"}, 3 * GIB),
-        (V2, {"user/memory.max": f"{2 * GIB}", "user/memory.current": f"{3 * GIB}"}, 0),
-        (V2, {"memory.max": f"{4 * GIB}", "memory.current": f"{GIB}"}, 3 * GIB),
-        (
-            V2,
-            {
-                "user/session/memory.max": f"{4 * GIB}",
-                "user/session/memory.current": f"{3 * GIB}",
-                "user/session/memory.stat": f"file 9\ninactive_file {GIB}\nactive_file {GIB}\n",
-            },
-            3 * GIB,
-        ),
-        (
-            V1,
-            {
-                "memory/docker/one/memory.limit_in_bytes": f"{4 * GIB}",
-                "memory/docker/one/memory.usage_in_bytes": f"{3 * GIB}",
-                "memory/docker/one/memory.stat": f"inactive_file 7\ntotal_inactive_file {GIB}\n",
-            },
-            2 * GIB,
-        ),
-        (
-            V1,
-            {"memory/memory.limit_in_bytes": f"{2**63 - 4096}", "memory/memory.usage_in_bytes": f"{3 * GIB}"},
-            8 * GIB,
-        ),
+        (V2, {"proc/meminfo": f"MemAvailable: {GIB // 1024} kB\nSwapFree: {2 * GIB // 1024} kB\n"}, 3 * GIB),
+        (V2, limited("user/session", "max", 5), 8 * GIB),
+        (V2, limited("user/session", 4 * GIB, GIB), 3 * GIB),
+        (V2, limited("user", 2 * GIB, 3 * GIB), 0),
+        (V2, limited(".", 4 * GIB, GIB), 3 * GIB),
+        (V2, limited("user", 4 * GIB, 3 * GIB, f"file 9\ninactive_file {GIB}\nactive_file {GIB}\n"), 3 * GIB),
+        (V1, limited("memory/docker/one", 4 * GIB, 3 * GIB, f"inactive_file 7\ntotal_inactive_file {GIB}\n"), 2 * GIB),
+        (V1, limited("memory", 2**63 - 4096, 3 * GIB), 8 * GIB),
         ("nonsense", {}, 8 * GIB),
     ],
 )
 def test_the_least_of_all_limits_counts(cgroup: str, files: dict[str, str], left: int, tmp_path: Path) -> None:
-    assert system(tmp_path, cgroup=cgroup, files=files) == left
+    assert host_memory.left(*system(tmp_path, cgroup=cgroup, files=files)) == left
 
 
-def test_swap_is_room_too_and_where_nobody_tells_nothing_is_refused(tmp_path: Path) -> None:
-    assert system(tmp_path, cgroup=V2, files={}, swap=GIB) == 9 * GIB
-    assert host_memory.left(tmp_path / "nowhere", tmp_path / "nowhere") is None
-    assert 0 < (host_memory.left() or 0) < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 100  # of this one
+@pytest.mark.parametrize(
+    ("vmstat", "events", "kills"), [(None, None, None), (2, None, 2), (None, 3, 3), (2, 3, 5), (0, 0, 0)]
+)
+def test_kills_are_counted_where_they_are_told(
+    vmstat: int | None, events: int | None, kills: int | None, tmp_path: Path
+) -> None:
+    counts = {"proc/vmstat": vmstat, "cgroup/user/session/memory.events": events}
+    files = {name: f"oom 9\noom_kill {n}\noom_group_kill 0\n" for name, n in counts.items() if n is not None}
+
+    assert host_memory.kills(*system(tmp_path, cgroup=V2, files=files)) == kills
+
+
+def test_where_nobody_tells_nothing_is_refused_and_this_machine_tells(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+
+    assert (host_memory.left(nowhere, nowhere), host_memory.kills(nowhere, nowhere)) == (None, None)
+    assert 0 < (host_memory.left() or 0) < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 100
+    assert (host_memory.kills() or 0) >= 0
 
 
 @pytest.fixture

@@ -105,14 +105,6 @@ def test_a_cell_that_waits_for_a_gpu_says_so(book: Notebook, tmp_path: Path) -> 
     assert ran.value == "'done'"
 
 
-def test_only_a_job_that_runs_can_be_stopped(book: Notebook) -> None:
-    assert "`jobs stop 99` cannot be done. No job runs." in book.run("%tf_gpu jobs stop 99").stream("stderr")
-    assert "`jobs park 1` cannot be done. No job runs." in book.run("%tf_gpu jobs park 1").stream("stderr")
-    assert "`jobs stopp 1` cannot be done." in book.run("%tf_gpu jobs stopp 1").stream("stderr")
-    with Notebook(book.server) as other:
-        assert "`%%tf_gpu isolate --detach` begins one" in listed(other)
-
-
 def test_a_job_has_the_notebooks_arrays_as_they_were_when_it_was_begun(book: Notebook, tmp_path: Path) -> None:
     go = tmp_path / "go"
     book.run("import numpy as np; a = np.zeros(10**6)")

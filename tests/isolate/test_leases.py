@@ -11,7 +11,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +36,9 @@ from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.promises import Promise
 
 NOTHING = parse("growth")
+
+WHOLE = LeasedGpu("GPU-0", None)
+"""A GPU that a call has to itself."""
 
 
 def machine(gpus: int) -> Snapshot:
@@ -88,6 +91,12 @@ def entries(led: Leases) -> list[LeaseEntry]:
         return list(page.entries.values())
 
 
+def another_waits(led: Leases, seen: float) -> None:
+    """Have a call of another process wait for both GPUs, which has looked into the table then."""
+    with led._changed, led._table.turn() as page:
+        page.put(LeaseEntry(number=page.number(), slot=99, seen=seen, requested=("GPU-0", "GPU-1")))
+
+
 def test_those_who_wait_for_the_same_are_served_in_the_order_in_which_they_came(two_gpus: Leases) -> None:
     callers = []
     for number in range(10):
@@ -134,22 +143,12 @@ def test_a_driver_that_does_not_answer_is_not_the_absence_of_gpus(monkeypatch: p
 
 
 def test_programs_are_named_for_a_refusal_while_others_have_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Watched(LeaseTable):
-        taken = False
-
-        @contextlib.contextmanager
-        def turn(self) -> Iterator[Page]:
-            self.taken = True
-            with super().turn() as page, contextlib.ExitStack() as over:
-                over.callback(setattr, self, "taken", False)
-                yield page
-
     def names(*_: object) -> dict[int, str]:
-        taken.append(table.taken)
+        taken.append(table._alone._is_owned())  # type: ignore[attr-defined]  # by this thread
         return {os.getppid(): "train.py"}
 
-    table, taken = Watched(), list[bool]()
-    full = (machine(1).gpus[0])._replace(free=GIB)
+    table, taken = LeaseTable(), list[bool]()
+    full = machine(1).gpus[0]._replace(free=GIB)
     seen = Snapshot(time=time.time(), gpus=(full,), processes=(Process("0", os.getppid(), "C", 7 * GIB),))
     monkeypatch.setattr(leasing, "look", lambda *_: seen)
     monkeypatch.setattr(other_processes, "names", names)
@@ -162,11 +161,9 @@ def test_programs_are_named_for_a_refusal_while_others_have_the_table(monkeypatc
 def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = Caller(two_gpus, "parent", gpus=2)
     until(lambda: parent.has)
-    with two_gpus._changed, two_gpus._table.turn() as page:
-        (ticket,) = page.entries
-        # Another process waits for the parent, so that nobody in it may wait behind that one.
-        page.put(LeaseEntry(number=page.number(), slot=99, seen=time.monotonic() + 60, requested=("GPU-0", "GPU-1")))
-    two_gpus._started(ticket, os.getpid())
+    (entry,) = entries(two_gpus)
+    another_waits(two_gpus, seen=time.monotonic() + 60)  # for the parent: nobody in it may wait behind that one
+    two_gpus._started(entry.number, os.getpid())
     monkeypatch.setattr(host, "in_worker", True)
 
     child, other = Caller(two_gpus, "child", words="visible 0"), Caller(two_gpus, "other", words="visible 1")
@@ -242,22 +239,27 @@ def ending(two_gpus: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leasing, "look", ending)
 
 
-def test_a_lease_that_ends_while_a_survey_looks_refuses_nobody(two_gpus: Leases, ending: None) -> None:
-    assert two_gpus.survey(parse("limit 1GiB"), 1) == 12
+def surveyed(led: Leases) -> bool:
+    return led.survey(parse("limit 1GiB"), 1) == 12
 
 
-def test_a_lease_that_ends_while_a_call_looks_does_not_refuse_it(two_gpus: Leases, ending: None) -> None:
-    with two_gpus.lease(LeaseRequest(parse("limit 1GiB"), names={})) as lease:  # who is in the way has been read
-        assert len(lease.devices) == 1
+def leased(led: Leases) -> bool:
+    with led.lease(LeaseRequest(parse("limit 1GiB"), names={})) as lease:  # who is in the way has been read
+        return len(lease.devices) == 1
+
+
+@pytest.mark.usefixtures("ending")
+@pytest.mark.parametrize("look", [surveyed, leased])
+def test_a_lease_that_ends_while_the_gpus_are_looked_at_refuses_nobody(
+    two_gpus: Leases, look: Callable[[Leases], bool]
+) -> None:
+    assert look(two_gpus)
 
 
 def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Leases) -> None:
     first = Caller(two_gpus, "first", words="visible 0")
     until(lambda: first.has)
-    with two_gpus._changed, two_gpus._table.turn() as page:
-        # Its process is stopped: else the GPU that is free would be kept for it.
-        long_ago = time.monotonic() - ABSENT - 1
-        page.put(LeaseEntry(number=page.number(), slot=99, seen=long_ago, requested=("GPU-0", "GPU-1")))
+    another_waits(two_gpus, seen=time.monotonic() - ABSENT - 1)  # and is stopped: else GPU 1 would be kept for it
     late = Caller(two_gpus, "late")
 
     until(lambda: late.has)
@@ -306,17 +308,22 @@ def other(pid: int | None = None, began: int | None = None) -> Iterator[tuple[su
         process.kill()
 
 
+def write(book: LeaseFile, *gpus: LeasedGpu, came: float = 0.0) -> None:
+    """Write a call of this process into a book, with what it has."""
+    with book.turn() as page:
+        page.put(LeaseEntry(number=page.number(), slot=book.slot, seen=time.monotonic(), leased=tuple(gpus), came=came))
+
+
 def claims(book: LeaseFile) -> list[LeasedGpu]:
     with book.turn() as page:
         return page.leased()
 
 
 def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared: LeaseFile) -> None:
-    with shared.turn() as page:
-        page.put(LeaseEntry(number=page.number(), slot=shared.slot, seen=time.monotonic()))
+    write(shared)
     with other() as (process, slot):
         assert slot != shared.slot
-        assert claims(shared) == [LeasedGpu("GPU-0", None)]
+        assert claims(shared) == [WHOLE]
         with shared.turn() as page:
             ended = page.ended
         process.kill()
@@ -329,8 +336,7 @@ def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared:
 
 
 def test_a_child_that_was_forked_has_none_of_its_parents_calls(shared: LeaseFile) -> None:
-    with shared.turn() as page:
-        page.put(LeaseEntry(number=page.number(), slot=shared.slot, seen=time.monotonic()))
+    write(shared)
     if not (child := os.fork()):
         shared.forget()
         with shared.turn() as page:
@@ -379,14 +385,13 @@ def test_a_call_whose_pid_is_anothers_by_now_has_nothing(shared: LeaseFile) -> N
 def test_a_book_that_somebody_has_spoilt_or_removed_begins_anew(
     shared: LeaseFile, here: BoardDirectory, tmp_path: Path
 ) -> None:
-    with shared.turn() as page:
-        page.put(LeaseEntry(number=page.number(), slot=shared.slot, seen=0.0, leased=(LeasedGpu("GPU-0", None),)))
+    write(shared, WHOLE)
     (file,) = (tmp_path / "board").iterdir()
     file.write_bytes(b"nonsense" * 100)
     assert list(leases(here)) == []
-    assert claims(shared) == [LeasedGpu("GPU-0", None)]  # one's own, at least
+    assert claims(shared) == [WHOLE]  # one's own, at least
     file.unlink()
-    assert claims(shared) == [LeasedGpu("GPU-0", None)]
+    assert claims(shared) == [WHOLE]
     with other() as (_, slot):
         assert slot != shared.slot
         assert len(claims(shared)) == 2
@@ -398,13 +403,13 @@ def test_without_a_directory_each_process_has_a_book_of_its_own(
     with monkeypatch.context() as patch:
         patch.setenv("TFGPU_MAGIC_DIR", "/dev/null/nowhere")
         with shared.turn() as page:
-            page.put(LeaseEntry(number=7, slot=shared.slot, seen=0.0, leased=(LeasedGpu("GPU-0", None),)))
-        assert claims(shared) == [LeasedGpu("GPU-0", None)]
+            page.put(LeaseEntry(number=7, slot=shared.slot, seen=0.0, leased=(WHOLE,)))
+        assert claims(shared) == [WHOLE]
     with other():
         assert len(claims(shared)) == 2
         shared._close()
         monkeypatch.setenv("TFGPU_MAGIC_DIR", "/dev/null/nowhere")
-        assert claims(shared) == [LeasedGpu("GPU-0", None)]  # the end of others would never be seen
+        assert claims(shared) == [WHOLE]  # the end of others would never be seen
 
 
 @contextlib.contextmanager
@@ -446,8 +451,7 @@ def test_a_full_disk_is_no_matter_to_a_call_nor_to_the_book(two_gpus: Leases, sh
 
 
 def test_whoever_cannot_have_the_book_alone_writes_nothing(shared: LeaseFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    with shared.turn() as page:
-        page.put(LeaseEntry(number=page.number(), slot=shared.slot, seen=0.0, leased=(LeasedGpu("GPU-0", None),)))
+    write(shared, WHOLE)
     (file,) = Path(os.environ["TFGPU_MAGIC_DIR"]).iterdir()
     written = file.read_bytes()
     with monkeypatch.context() as patch:
@@ -478,11 +482,9 @@ def test_a_lease_is_there_as_long_as_its_caller_or_its_process_is(here: BoardDir
 
 
 def test_calls_of_this_process_count_and_those_that_wait_do_not(here: BoardDirectory, shared: LeaseFile) -> None:
-    mine = LeasedGpu("GPU-0", 5, pid=os.getpid(), began=began(os.getpid()))
+    write(shared, LeasedGpu("GPU-0", 5, pid=os.getpid(), began=began(os.getpid())), came=7.0)
     with shared.turn() as page:
-        page.put(LeaseEntry(number=page.number(), slot=shared.slot, seen=time.monotonic(), came=7.0, leased=(mine,)))
-        ticket = page.number()
-        page.put(LeaseEntry(number=ticket, slot=shared.slot, seen=time.monotonic(), requested=("GPU-0",)))
+        page.put(LeaseEntry(number=page.number(), slot=shared.slot, seen=time.monotonic(), requested=("GPU-0",)))
 
     assert list(leases(here)) == [Promise(gpu="GPU-0", pid=os.getpid(), size=5, asked=7.0)]
     with settling(policy.NOTHING) as processes:  # a process does not stand in its own way
@@ -490,8 +492,7 @@ def test_calls_of_this_process_count_and_those_that_wait_do_not(here: BoardDirec
 
 
 def test_to_read_releases_no_lock_of_this_process(here: BoardDirectory, shared: LeaseFile) -> None:
-    with shared.turn() as page:
-        page.put(LeaseEntry(number=page.number(), slot=shared.slot, seen=0.0, leased=(LeasedGpu("GPU-0", None),)))
+    write(shared, WHOLE)
     list(leases(here))
     with other() as (_, slot):
         assert slot != shared.slot  # it sees that this process is alive

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from tests.isolate.notebook import HANG, LIGHT, Notebook
-from tests.slack import SLACK
-from tests.waiting import until
 
 SETUP = """
 import enum, os, sys, threading
@@ -171,18 +168,8 @@ def test_forty_cells_calls_jobs_and_failures_change_nothing_that_was_not_asked_f
 
 @pytest.mark.parametrize("heeded", [True, False])
 def test_interrupted_cells_change_nothing(book: Notebook, heeded: bool) -> None:
-    def interrupt() -> None:
-        until(book.calls)
-        book.interrupt()
-        while not ended.wait(6 * SLACK):  # a line has said that this one kills
-            book.interrupt()
-
-    ended = threading.Event()
-    thread = threading.Thread(target=interrupt)
-    thread.start()
     loop = "while True: pass" if heeded else HANG
-    book.isolated(f"{DEED}\nout_q = Foo()\n{loop}", "-o out_q")
-    ended.set()
-    thread.join()
+    with book.interrupted(book.calls):
+        book.isolated(f"{DEED}\nout_q = Foo()\n{loop}", "-o out_q")
 
     assert book.run("_differs()").value == "[]"

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
@@ -132,12 +132,16 @@ def test_a_display_that_cannot_be_sent_to_its_cell_ends_no_call() -> None:
 # What it has answered
 
 
+def watched(one: calls.Call, **process: Any) -> Any:
+    """Return what watches a call, of whose process only this much is there."""
+    return calls._Watch(one, prepare(), SimpleNamespace(**process), one._event)  # type: ignore[arg-type]
+
+
 def test_an_answer_behind_a_pile_of_displays_is_taken_when_the_process_has_ended() -> None:
     (one, _), (ours, theirs), (out, end) = call(deeds.nothing), wire.pair(), os.pipe()
     os.close(end)
-    process: Any = SimpleNamespace(connection=ours, out=out, err=out)
     one.sink, one.pid = OwnStreams(), 1
-    watch = calls._Watch(one, prepare(), process, one._event)
+    watch = watched(one, connection=ours, out=out, err=out)
     with ours, theirs, watch._selector:
         for _ in range(5):  # of forks, which wait for no reply
             wire.send(theirs, SHOW, [pickle.dumps({"data": {}})])
@@ -146,13 +150,11 @@ def test_an_answer_behind_a_pile_of_displays_is_taken_when_the_process_has_ended
         theirs.close()
         watch._drain()
     os.close(out)
-    assert watch._outcome().value() == "of hours"  # type: ignore[union-attr]  # there is one
+    assert watch._outcome().value() == "of hours"
 
 
 def test_an_answer_long_after_the_timeout_has_its_grace_from_then_on() -> None:
-    one, _ = call(deeds.nothing, timeout=5.0)
-    process: Any = SimpleNamespace(connection=None, out=-1, err=-2)
-    watch = calls._Watch(one, prepare(), process, one._event)
+    watch = watched(call(deeds.nothing, timeout=5.0)[0], out=-1, err=-2)
     watch._began = (now := time.monotonic()) - 1000.0
     with watch._selector:
         watch._leave()
@@ -161,8 +163,8 @@ def test_an_answer_long_after_the_timeout_has_its_grace_from_then_on() -> None:
 
 
 def test_that_an_answer_cannot_be_taken_is_said_once() -> None:
-    (one, paper), process = call(deeds.nothing), SimpleNamespace(connection=None, out=-1, err=-2)
-    watch = calls._Watch(one, prepare(), process, one._event)  # type: ignore[arg-type]  # it has what is asked for
+    one, paper = call(deeds.nothing)
+    watch = watched(one, out=-1, err=-2)
     with watch._selector:
         for _ in range(3):
             watch._ask_later(OSError(errno.EMFILE, "Too many open files"))
@@ -170,16 +172,57 @@ def test_that_an_answer_cannot_be_taken_is_said_once() -> None:
     assert paper.text["stderr"].count("Too many open files") == 1
 
 
-def test_a_table_of_leases_that_fails_when_a_lease_is_given_back_takes_no_answer() -> None:
+def ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def stale() -> None:
+    raise OSError(errno.ESTALE, "Stale file handle")
+
+
+@pytest.mark.parametrize(
+    ("answered", "given_back", "late"), [(ctrl_c, bool, True), (bool, ctrl_c, True), (bool, stale, False)]
+)
+def test_what_comes_when_the_call_has_answered_takes_nothing(
+    answered: Callable[[], object], given_back: Callable[[], object], late: bool
+) -> None:
     @contextlib.contextmanager
     def lease() -> Iterator[Lease]:
         yield Lease(NOTHING)
-        raise OSError(errno.ESTALE, "Stale file handle")
+        given_back()
+
+    def leave(_: object) -> str:
+        answered()
+        return LEAVE
 
     one, _ = call(deeds.echo, 5)
+    one.answered = leave
 
     assert run_leased(one, lease(), RUNNER).value() == 5
-    assert not one.interrupted_late
+    assert one.interrupted_late == late
+
+
+class Made:
+    """A value that notes when it is made, and is interrupted then as often as is asked for."""
+
+    noted: ClassVar = list[str]()
+    times: ClassVar = list[int]()
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        self.noted.append(state["name"])
+        if self.times:
+            os.kill(os.getpid(), self.times.pop())
+        vars(self).update(state)
+
+
+def test_an_interrupt_amid_the_making_of_an_answer_takes_nothing_of_it() -> None:
+    Made.times[:] = [signal.SIGINT]
+
+    assert isolated(Made)("whole").name == "whole"
+    assert Made.times == []
 
 
 def leave_slowly(marks: Path) -> str:
@@ -206,9 +249,8 @@ def test_an_end_takes_its_time_and_an_interrupt_meanwhile_loses_nothing(
         until(lambda: "The next interrupt kills it" in paper.text["stderr"])
         (tmp_path / "go").touch()
 
-    thread = soon(tmp_path / "leaving", interrupt)
-    answer = one.run(prepare())
-    thread.join()
+    with soon(tmp_path / "leaving", interrupt):
+        answer = one.run(prepare())
 
     assert (answer.value(), one.status, one.interrupted_late) == ("done", 0, True)
     assert (tmp_path / "saved").exists()
@@ -222,9 +264,8 @@ def test_who_does_not_want_to_wait_for_an_end_interrupts_twice(tmp_path: Path) -
         until(lambda: "The next interrupt kills it" in paper.text["stderr"])
         one.interrupt()
 
-    thread = soon(tmp_path / "leaving", interrupt)
-    answer = one.run(prepare())
-    thread.join()
+    with soon(tmp_path / "leaving", interrupt):
+        answer = one.run(prepare())
 
     assert (answer.value(), one.status) == ("done", -signal.SIGKILL)
 
@@ -293,49 +334,22 @@ def test_a_class_that_was_made_and_not_filled_is_made_again_by_the_next_load() -
     assert pickling.load(pickled.parts)[0].predict() == 5
 
 
-class Interrupting:
-    """A value that is interrupted when it is made, as often as is asked for."""
-
-    times: ClassVar = list[int]()
-
-    def __init__(self) -> None:
-        self.kept = 5
-
-    def __setstate__(self, state: dict[str, int]) -> None:
-        if self.times:
-            os.kill(os.getpid(), self.times.pop())
-        vars(self).update(state)
-
-
 def test_a_name_that_arrives_is_lost_only_by_a_second_interrupt() -> None:
-    names = pickling.dump({"x": Interrupting()}).parts
+    names = pickling.dump({"x": Made()}).parts
     parts = [memoryview(pickle.dumps(CellFacts(kept={}, given=((("x",), len(names)),)))), *names]
     came = []
     for count in (1, 2):
-        Interrupting.times[:] = [signal.SIGINT] * count
+        Made.times[:] = [signal.SIGINT] * count
         arrival = arrive(parts)
         came.append((list(arrival.values), list(arrival.lost)))
 
     assert came == [(["x"], []), ([], ["x"])]
 
 
-class Watched:
-    """A value that notes when it is made."""
-
-    made: ClassVar = list[str]()
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __setstate__(self, state: dict[str, str]) -> None:
-        Watched.made.append(state["name"])
-        vars(self).update(state)
-
-
 def test_what_a_job_brings_is_made_only_when_the_notebook_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {name: Watched(name) for name in "xy"}
+    values = {name: Made(name) for name in "xy"}
 
-    def answer(pieces: Sequence[dict[str, Watched]]) -> CallAnswer:
+    def answer(pieces: Sequence[dict[str, Made]]) -> CallAnswer:
         dumped = [(tuple(piece), pickling.dump(piece).parts) for piece in pieces]
         facts = CellFacts(kept={}, given=tuple((names, len(parts)) for names, parts in dumped))
         return CallAnswer(values=(memoryview(pickle.dumps(facts)), *(part for _, parts in dumped for part in parts)))
@@ -345,6 +359,7 @@ def test_what_a_job_brings_is_made_only_when_the_notebook_is_back(monkeypatch: p
         replies.extend([job._take(whole), job._take(pieces)])
         return pieces
 
+    Made.noted.clear()
     there, replies, back, waits = dict[str, Any](), list[str](), threading.Event(), threading.Event()
     job: Any = Cell.__new__(Cell)
     job._before, job._arrival, job.call, job._deferred = Snapshot(time=0.0), None, calls.Call(work=()), None
@@ -359,12 +374,12 @@ def test_what_a_job_brings_is_made_only_when_the_notebook_is_back(monkeypatch: p
     thread = threading.Thread(target=job._end)
     thread.start()
     until(waits.is_set)  # its process has left: it holds no room that the notebook needs
-    made = Watched.made.copy()
+    made = Made.noted.copy()
     back.set()
     thread.join()
 
     assert (made, replies) == ([], [APART, LEAVE])
-    assert (Watched.made, {name: value.name for name, value in there.items()}) == (["x", "y"], {"x": "x", "y": "y"})
+    assert (Made.noted, {name: value.name for name, value in there.items()}) == (["x", "y"], {"x": "x", "y": "y"})
 
 
 # Other frameworks

@@ -98,17 +98,6 @@ def test_a_hostile_value_is_named_too() -> None:
         pickling.dump([Hostile()])
 
 
-class Doubled:
-    """A value that works in place on what it is made again of."""
-
-    def __init__(self) -> None:
-        self.numbers = np.ones(2**17)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.numbers = state["numbers"]
-        self.numbers *= 2
-
-
 @pytest.mark.usefixtures("light")
 class TestInACall:
     @pytest.mark.parametrize("size", [10, LARGE])
@@ -119,7 +108,13 @@ class TestInACall:
         assert array.sum() == 2.0 * size
 
     def test_a_value_is_made_again_once_and_only_where_it_arrives(self) -> None:
-        assert run(Doubled, (), {}).numbers[0] == 2
+        assert run(deeds.Doubled, (), {}).numbers[0] == 2
+
+    def test_what_an_exception_has_is_sent_as_it_was_and_not_as_a_trial_changed_it(self) -> None:
+        with pytest.raises(ValueError) as caught:  # its argument is what counts
+            run(deeds.fail_doubled, (), {})
+
+        assert caught.value.args[0].numbers[0] == 2
 
     def test_what_two_arguments_share_they_still_do(self) -> None:
         array = np.zeros(LARGE)

@@ -38,56 +38,35 @@ def keep(*things: object) -> None:
     kept.extend(things)
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_what_was_written_to_files_that_were_not_closed_is_there(tmp_path: Path, fails: bool) -> None:
-    def write() -> None:
-        text, binary = (tmp_path / "text").open("w"), (tmp_path / "binary").open("wb")
-        text.write("eight ch")
-        binary.write(b"eight by")
-        keep(text, binary)
-        packed = sys.modules["__main__"].packed = gzip.open(tmp_path / "packed", "wt")  # type: ignore[attr-defined]  # noqa: SIM115
-        packed.write("eight ch")
-        if fails:
-            raise ValueError("of the call's own")
-
-    with pytest.raises(ValueError, match="own") if fails else contextlib.nullcontext():
-        run(write, (), {})
-
-    assert (tmp_path / "text").read_text() == "eight ch"
-    assert (tmp_path / "binary").read_bytes() == b"eight by"
-    with gzip.open(tmp_path / "packed", "rt") as packed:
-        assert packed.read() == "eight ch"
-
-
-def test_exit_functions_run_and_temporary_directories_go(tmp_path: Path) -> None:
-    def begin() -> str:
-        atexit.register((tmp_path / "done").touch)
-        folder = tempfile.TemporaryDirectory(dir=tmp_path)
-        keep(folder)
-        return folder.name
-
-    folder = run(begin, (), {})
-
-    assert (tmp_path / "done").exists()
-    assert not Path(folder).exists()
-
-
 def save_later(path: Path) -> None:
     time.sleep(0.3)  # the call has answered meanwhile, and nothing else would keep its process
     path.write_text("saved")
 
 
-def test_a_thread_that_saves_a_file_is_waited_for(tmp_path: Path) -> None:
-    def begin() -> str:
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_call_has_begun_is_brought_to_its_end(tmp_path: Path, fails: bool) -> None:
+    def begin() -> None:
+        text, binary = (tmp_path / "text").open("w"), (tmp_path / "binary").open("wb")
+        text.write("eight ch")
+        binary.write(b"eight by")
+        keep(text, binary, tempfile.TemporaryDirectory(dir=tmp_path, prefix="temporary"))
+        packed = sys.modules["__main__"].packed = gzip.open(tmp_path / "packed", "wt")  # type: ignore[attr-defined]  # noqa: SIM115
+        packed.write("eight ch")
+        atexit.register((tmp_path / "done").touch)
         threading.Thread(target=save_later, args=(tmp_path / "thread",)).start()
-        pool = ThreadPoolExecutor(1)
-        pool.submit(save_later, tmp_path / "pool")
-        return "done"
+        ThreadPoolExecutor(1).submit(save_later, tmp_path / "pool")
+        if fails:
+            raise ValueError("of the call's own")
 
     one, paper = call(begin)
+    with pytest.raises(ValueError, match="own") if fails else contextlib.nullcontext():
+        one.run(prepare()).value()
 
-    assert one.run(prepare()).value() == "done"
-    assert [(tmp_path / name).read_text() for name in ("thread", "pool")] == ["saved", "saved"]
+    with gzip.open(tmp_path / "packed", "rt") as packed:
+        assert packed.read() == "eight ch"
+    saved = ["text", "binary", "thread", "pool", "done"]
+    assert [(tmp_path / name).read_text() for name in saved] == ["eight ch", "eight by", "saved", "saved", ""]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*saved, "packed"])
     assert paper.text["stderr"] == ""
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,12 @@ import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import RUNNER, Paper, call, interrupt_to_the_end, prepare, run, soon
+from tests.isolate.rig import Paper, call, interrupt_to_the_end, prepare, run, soon
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic import isolated
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate import host_memory
-from tfgpu_magic.isolate.leasing import Lease
 from tfgpu_magic.isolate.process import exit_cause, wire
-from tfgpu_magic.isolate.process.order import LEAVE
-from tfgpu_magic.isolate.run import run as run_leased
-from tfgpu_magic.policy.policy import NOTHING
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -56,8 +49,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     ("function", "args", "status", "told"),
     [
         (deeds.segfault, (), -signal.SIGSEGV, "SIGSEGV, segmentation fault"),
-        (deeds.leave, (3,), 3, "exit status 3"),
-        (deeds.leave, (0,), 0, "exit status 0"),
+        (os._exit, (3,), 3, "exit status 3"),
+        (os._exit, (0,), 0, "exit status 0"),
         (deeds.kill_itself, (signal.SIGKILL,), -signal.SIGKILL, "SIGKILL, killed. Somebody sent it"),
         (deeds.kill_itself, (signal.SIGTERM,), -signal.SIGTERM, "SIGTERM, terminated"),
         (deeds.kill_itself, (signal.SIGUSR1,), -signal.SIGUSR1, "SIGUSR1, user defined signal 1"),
@@ -109,10 +102,9 @@ def test_an_endless_loop_is_ended_by_interrupts(
     if loop in DEAF:  # one that heeds has the time of a busy machine, also to end
         request.getfixturevalue("impatient")
     one, paper = call(loop, str(tmp_path / "mark"))
-    thread = soon(tmp_path / "mark", partial(interrupt_to_the_end, one) if loop in DEAF else one.interrupt)
-    with pytest.raises(KeyboardInterrupt) as caught:
+    interrupt = partial(interrupt_to_the_end, one) if loop in DEAF else one.interrupt
+    with soon(tmp_path / "mark", interrupt), pytest.raises(KeyboardInterrupt) as caught:
         one.run(prepare()).value()
-    thread.join()
 
     assert ("did not end, and was killed" in str(caught.value)) == (loop in DEAF)
     assert ("The next interrupt kills it." in paper.text["stderr"]) == (loop in DEAF)
@@ -122,56 +114,21 @@ def test_an_endless_loop_is_ended_by_interrupts(
 @pytest.mark.parametrize("loop", DEAF)
 def test_a_call_can_be_killed_at_once(loop: Callable[..., Any], tmp_path: Path) -> None:
     one, paper = call(loop, str(tmp_path / "mark"))
-    thread = soon(tmp_path / "mark", one.kill)
-    with pytest.raises(KeyboardInterrupt, match="was killed"):
+    with soon(tmp_path / "mark", one.kill), pytest.raises(KeyboardInterrupt, match="was killed"):
         one.run(prepare())
-    thread.join()
 
     assert paper.text["stderr"] == ""
 
 
 def test_ctrl_c_goes_to_the_call_and_a_call_may_heed_it(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
-    thread = soon(tmp_path / "mark", lambda: os.kill(os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        run(deeds.loop_in_python, (str(tmp_path / "mark"),), {})
-    thread.join()
-    (tmp_path / "mark").unlink()
-    thread = soon(tmp_path / "mark", lambda: os.kill(os.getpid(), signal.SIGINT))
+    ctrl_c = partial(os.kill, os.getpid(), signal.SIGINT)
+    with soon(tmp_path / "one", ctrl_c), pytest.raises(KeyboardInterrupt):
+        run(deeds.loop_in_python, (str(tmp_path / "one"),), {})
+    with soon(tmp_path / "other", ctrl_c):
+        assert run(deeds.heed, (str(tmp_path / "other"),), {}) == "heeded"
 
-    assert run(deeds.heed, (str(tmp_path / "mark"),), {}) == "heeded"
     assert signal.getsignal(signal.SIGINT) is before
-    thread.join()
-
-
-class MadeSlowly:
-    """A value, amid whose making in a process Ctrl-C comes."""
-
-    def __init__(self, home: int) -> None:
-        self.home = home
-
-    def __setstate__(self, state: dict[str, int]) -> None:
-        if state["home"] == os.getpid():
-            os.kill(os.getpid(), signal.SIGINT)
-        vars(self).update(state)
-
-
-def test_ctrl_c_that_comes_when_the_call_has_answered_is_noted_and_takes_nothing() -> None:
-    @contextlib.contextmanager
-    def lease() -> Iterator[Lease]:
-        yield Lease(NOTHING)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    def late(_: object) -> str:
-        os.kill(os.getpid(), signal.SIGINT)
-        return LEAVE
-
-    for answered, given in (late, contextlib.nullcontext(Lease(NOTHING))), (lambda _: LEAVE, lease()):
-        one, _ = call(deeds.echo, 5)
-        one.answered = answered
-        assert run_leased(one, given, RUNNER).value() == 5
-        assert one.interrupted_late
-    assert isolated(MadeSlowly)(os.getpid()).home == os.getpid()
 
 
 @pytest.mark.usefixtures("patient")
@@ -190,7 +147,7 @@ def test_an_interrupt_at_any_moment_is_heeded(delay: float) -> None:
 
 
 def test_descriptors_that_are_closed_are_told() -> None:
-    one, paper = call(deeds.close_all)
+    one, paper = call(os.closerange, 3, 1000)
     with pytest.raises(WorkerDied, match="exit status 1"):
         one.run(prepare())
 
@@ -236,26 +193,17 @@ def test_without_descriptors_a_call_is_refused_clearly() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_directory_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "there").mkdir()
-    monkeypatch.chdir(tmp_path / "there")
-    (one, _), order = call(deeds.nothing), prepare()
-    (tmp_path / "there").rmdir()
-    answer = one.run(order)
-
-    with pytest.raises(FileNotFoundError, match="there"):
-        answer.value()
-
-
-def test_from_a_directory_that_was_removed_no_call_begins_and_the_error_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("late", "told"), [(True, "there"), (False, "The working directory was removed")])
+def test_a_directory_that_is_gone_is_told(
+    late: bool, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")
+    order = prepare() if late else None
     (tmp_path / "there").rmdir()
 
-    with pytest.raises(FileNotFoundError, match="The working directory was removed"):
-        run(deeds.nothing, (), {})
+    with pytest.raises(FileNotFoundError, match=told):
+        call(deeds.nothing)[0].run(order or prepare()).value()
 
 
 # An interrupt is for the call, which may take its time, however often it comes; it kills once a line has said so.
@@ -270,7 +218,6 @@ def offering(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def save(mark: str) -> str:
-    Path(mark).with_name("saving").touch()
     time.sleep(3 * SOON)
     Path(mark).with_name("saved").touch()
     return "saved"
@@ -289,37 +236,10 @@ def catch(mark: str) -> str:
     return "never"
 
 
-def catch_late(mark: str) -> str:
-    try:
-        catch(mark)
-    except KeyboardInterrupt:
-        return "saved less"
-    return "never"
-
-
-def be_cancelled(mark: str) -> str:
-    async def work() -> str:
-        try:
-            Path(mark).touch()
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            return await asyncio.to_thread(save, mark)
-        return "never"
-
-    async def main() -> str:
-        task = asyncio.ensure_future(work())
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
-        return await task
-
-    return asyncio.run(main())
-
-
 def go_on(mark: str) -> None:
     while True:
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             work(mark)
-        except KeyboardInterrupt:
-            Path(mark).with_name("went on").touch()
 
 
 class SlowToSend:
@@ -347,37 +267,16 @@ def give_slowly(mark: str) -> str:
     return "made in hours"
 
 
-def interrupts(function: Callable[[str], object], mark: Path, *, again: str = "") -> object:
-    """Return what a call returns that is interrupted once it works, and again when that mark is there."""
-    one, _ = call(function, str(mark))
-
-    def interrupt() -> None:
-        for name in [mark.name, *([again] if again else [])]:
-            while not mark.with_name(name).exists():
-                time.sleep(0.01)
-            one.interrupt()
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    try:
-        return one.run(prepare()).value()
-    finally:
-        thread.join()
-
-
 @pytest.mark.usefixtures("offering")
 @pytest.mark.parametrize(
-    ("function", "again", "value"),
-    [
-        *((heeds, "", "saved") for heeds in (catch, be_cancelled)),
-        *((sends, "", "made in hours") for sends in (SlowToSend, give_slowly)),
-        (catch_late, "saving", "saved less"),
-    ],
+    ("function", "value"), [(catch, "saved"), (SlowToSend, "made in hours"), (give_slowly, "made in hours")]
 )
-def test_a_call_that_heeds_an_interrupt_may_take_its_time_and_loses_nothing_to_the_next(
-    function: Callable[[str], object], again: str, value: str, tmp_path: Path
+def test_a_call_that_heeds_an_interrupt_may_take_its_time(
+    function: Callable[[str], object], value: str, tmp_path: Path
 ) -> None:
-    assert interrupts(function, tmp_path / "mark", again=again) == value
+    one, _ = call(function, str(tmp_path / "mark"))
+    with soon(tmp_path / "mark", one.interrupt):
+        assert one.run(prepare()).value() == value
 
 
 @pytest.mark.usefixtures("offering")
@@ -394,11 +293,11 @@ def test_a_call_that_goes_on_is_interrupted_again_until_a_line_has_said_that_the
         until(lambda: "The next interrupt kills it." in paper.text["stderr"])
         one.interrupt()
 
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt, match="did not end, and was killed"):
+    with (
+        soon(tmp_path / "mark", interrupt),
+        pytest.raises(KeyboardInterrupt, match="did not end, and was killed"),
+    ):
         one.run(prepare())
-    thread.join()
 
     assert said == [""]
 
@@ -435,27 +334,3 @@ def test_a_kill_names_the_out_of_memory_killer_as_far_as_it_can(
     assert told in str(died)
     assert (died.status, died.signal, died.memory) == (-signal.SIGKILL, signal.SIGKILL, memory)
     assert exit_cause.died(-signal.SIGSEGV, before, now).memory is False
-
-
-def system(root: Path, *, vmstat: int | None = None, events: int | None = None) -> int | None:
-    """Return the kills on a machine whose files say so."""
-    proc, cgroups = root / "proc", root / "cgroup"
-    (proc / "self").mkdir(parents=True)
-    (cgroups / "user/session").mkdir(parents=True)
-    (proc / "self/cgroup").write_text("3:cpu:/\n0::/user/session\n")
-    if vmstat is not None:
-        (proc / "vmstat").write_text(f"pgfault 7\noom_kill {vmstat}\nswap_ra 1\n")
-    if events is not None:
-        (cgroups / "user/session/memory.events").write_text(f"oom 9\noom_kill {events}\noom_group_kill 0\n")
-    return host_memory.kills(proc, cgroups)
-
-
-@pytest.mark.parametrize(
-    ("vmstat", "events", "kills"), [(None, None, None), (2, None, 2), (None, 3, 3), (2, 3, 5), (0, 0, 0)]
-)
-def test_kills_are_counted_where_they_are_told(
-    tmp_path: Path, vmstat: int | None, events: int | None, kills: int | None
-) -> None:
-    assert system(tmp_path, vmstat=vmstat, events=events) == kills
-    assert host_memory.kills(tmp_path / "nowhere", tmp_path / "nowhere") is None
-    assert (host_memory.kills() or 0) >= 0  # of this machine
