@@ -91,7 +91,7 @@ class Server:
             "IPYTHONDIR": str(home / ".ipython"),
             "JUPYTER_CONFIG_DIR": str(home / ".jupyter"),
             "PATH": f"{LEAN}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(LEAN),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(LEAN), os.environ.get("PYTHONPATH")])),
             **(environment or {}),
         }
         command = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -175,7 +176,7 @@ class Notebook(jupyter.Notebook):
 def notebook(machine: Machine, home: Path, *lines: str, options: Sequence[str] = ()) -> Iterator[Notebook]:
     temporary = home / "tmp"
     temporary.mkdir()
-    whole = {"PYTHONPATH": ""}  # with pandas and matplotlib
+    whole = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}  # with pandas and matplotlib
     variables = {**QUIET, **whole, "TMPDIR": str(temporary)}
     with serving(machine, home, environment=variables, options=options) as server:
         one = Notebook(server, *lines)
