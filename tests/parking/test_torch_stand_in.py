@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
 import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from tests.frameworks.torch_stand_in import torch
+from tests.frameworks.cells_on_machine import STAND_IN
 from tests.processes import run
 from tests.simgpu.on_machine import allocate, cuda
 from tests.sizes import CONTEXT, LITTLE, MIB
@@ -77,9 +78,11 @@ class Tensor:
         return self._storage
 
 
-def stand_in(*listed: Tensor) -> Any:
-    """Return a PyTorch whose allocator lists the memory of these tensors."""
-    module: Any = torch(allocated=[0], reserved=[0])
+def stand_in(*listed: Tensor) -> None:
+    """Import a PyTorch whose allocator lists the memory of these tensors."""
+    sys.path.insert(0, str(STAND_IN))
+    module: Any = importlib.import_module("torch")
+    module.cuda.current_device()  # from then on it uses the GPU
     module.Tensor, module.UntypedStorage = Tensor, Storage
     module._C = SimpleNamespace(DisableTorchFunctionSubclass=contextlib.nullcontext)
     module.distributed = SimpleNamespace(is_available=lambda: False)
@@ -95,13 +98,12 @@ def stand_in(*listed: Tensor) -> Any:
     module.cuda.memory_snapshot, module.cuda.CUDAGraph = snapshot, type("CUDAGraph", (), {})
     module.cuda.Stream = module.cuda.default_stream = module.cuda.synchronize = lambda _: None
     module.cuda.stream = contextlib.nullcontext
-    return module
 
 
 def there_and_back() -> tuple[list[int], bool, list[int], list[str]]:
     assert not any(allocate())
     large, small, lent = Tensor(64 * MIB), Tensor(1000), Tensor(MIB)
-    sys.modules["torch"] = stand_in(large, small)
+    stand_in(large, small)
     before, moves = [one._storage.content() for one in (large, small, lent)], MovedArrays()
     figures = held()
     moves.move_out()
