@@ -12,8 +12,9 @@ from unittest import mock
 
 import pytest
 
+import tfgpu_magic
 from tests.parking.test_tensorflow import content, fill, many
-from tests.processes import program, run
+from tests.processes import on, program, run
 from tests.sizes import LITTLE, MIB
 from tests.tf.on_machine import held
 from tests.waiting import until
@@ -207,6 +208,33 @@ def test_what_was_emptied_cannot_be_read_in_any_way() -> None:
 
     assert errors == [UNREADABLE] * 14
     assert (types, same, count) == (["bfloat16"], True, 5)
+
+
+@on("2x8GiB")
+def test_what_a_strategy_spreads_over_gpus_is_in_host_memory_by_its_replicas() -> None:
+    import numpy as np
+    import tensorflow as tf
+
+    tfgpu_magic.apply("growth --release")
+    with tf.distribute.MirroredStrategy(["GPU:0", "GPU:1"]).scope():
+        model = tf.keras.Sequential([tf.keras.Input((64,)), tf.keras.layers.Dense(64), tf.keras.layers.Dense(1)])
+        model.compile("adam", "mse")
+        each, total = tf.VariableSynchronization.ON_READ, tf.VariableAggregation.SUM
+        summed = tf.Variable(tf.zeros(5), synchronization=each, aggregation=total)
+    model.fit(np.zeros((64, 64), "float32"), np.zeros(64, "float32"), batch_size=32, verbose=0)
+    fill()
+    before = [one.numpy().tobytes() for one in model.variables]
+    replicas = {f"replica {number}": one.numpy().tobytes() for number, one in enumerate(summed.values)}
+    arrays = MovedArrays()
+    arrays.move_out()
+    arrays.make_unreadable()
+
+    made, count, errors = arrays.in_host_memory(model)
+
+    assert (errors, count > len(before)) == ([], True)  # with its optimizer's
+    assert [one.tobytes() for one in made.values()][: len(before)] == before
+    both, _, _ = arrays.in_host_memory(summed)
+    assert {name: one.tobytes() for name, one in both.items()} == replicas
 
 
 def stops_midway(way: str) -> int:

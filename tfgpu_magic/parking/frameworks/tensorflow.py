@@ -144,9 +144,14 @@ def survey(objects: Sequence[object], foreign: Sequence[int]) -> Survey:  # noqa
 
 
 def array(thing: Any, moved: Sequence[Movable]) -> Any:
-    """Return a variable's value; of one that is mirrored, its first."""
+    """Return a variable's value: of one that a strategy mirrors its first, of one that it sums up on reading each."""
     thing = namespace(thing).get("_value", thing)  # Keras's
-    thing = namespace(thing).get("_values", (thing,))[0]  # a strategy's
+    replicas = namespace(thing).get("_values")  # a strategy's
+    if replicas is not None:
+        summed = of_module("tensorflow.python.distribute.values", "SyncOnReadVariable")
+        if summed is not None and is_a(thing, summed):
+            return {f"replica {number}": array(one, moved) for number, one in enumerate(replicas)}
+        thing = replicas[0]
     kind = of_module("tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable")
     if kind is None or not is_a(thing, kind):
         return None
