@@ -140,6 +140,17 @@ async def test_a_client_that_is_gone_harms_nobody(feed: Feed) -> None:
     await page.until(lambda: len(page.texts) > 5)
 
 
+@with_feed
+async def test_a_client_gets_one_message_until_it_has_taken_it_and_then_what_is_new(feed: Feed) -> None:
+    slow, page = Page(feed, takes=False), Page(feed)
+    await page.until(lambda: len(page.texts) > 5)
+
+    assert slow.kinds == ["full"]
+    slow.taken.set_result(None)
+    await page.until(lambda: len(slow.texts) > 1)
+    assert slow.kinds == ["full", "full"]
+
+
 def test_after_a_message_that_nothing_is_new_comes_the_change() -> None:
     states = States()
     states.add({"time": 1.0, "gpus": {}, "rows": {}})
