@@ -170,7 +170,9 @@ class Still(Counting):
         return state if self.count == 1 else None
 
 
-def test_what_a_look_that_hung_finds_unchanged_is_shown_as_new_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_look_that_hung_finds_unchanged_is_shown_as_new_again_with_its_history(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(feeding, "BoardReader", Still)
 
     @with_feed
@@ -180,8 +182,16 @@ def test_what_a_look_that_hung_finds_unchanged_is_shown_as_new_again(monkeypatch
         await page.until(lambda: page.texts)
         reader.go.clear()
         await page.until(lambda: "stale" in feed._states.newest)
+        monkeypatch.setattr(feeding, "LOOK_TIMEOUT", 3600)
         reader.go.set()
         await page.until(lambda: "stale" not in feed._states.newest)
+
+        reader.go.clear()
+        late = asyncio.ensure_future(feed.full())
+        for _ in range(10):  # turns of the loop: far more than it needs to go on without the reader
+            await asyncio.sleep(0)
+        reader.go.set()
+        assert await late == reader.full(feed._states.sequence, feed._states.newest, 0.01)
 
     run()
 
