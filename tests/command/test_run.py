@@ -107,6 +107,12 @@ def test_it_waits_for_room_as_long_as_it_is_told_to(machine: Machine, tmp_path: 
     assert (out, process.returncode) == ("begun\n", 0)
 
 
+def test_it_does_not_wait_for_what_will_never_fit(machine: Machine) -> None:
+    said = refused(tfgpu(machine, "run", "--wait", "5s", "visible 0; limit 1000GiB", "--", "-c", ""))
+
+    assert said.startswith("tfgpu: Not applied.")
+
+
 def test_words_need_no_quotes_where_the_shell_leaves_them(machine: Machine) -> None:
     done = tfgpu(machine, "run", "limit", "0=1GiB", "1=2GiB", "--", "-c", ASKED)
 

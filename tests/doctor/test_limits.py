@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,9 @@ for again in (True, False):
         assert again
 print(json.dumps(look(*sys.argv[4:]).rows))
 """
+
+STATED = '{"limits": {}, "left": {}}'
+"""What the service that sets limits writes where all are in force."""
 
 
 def inside(machine: Machine, folder: Path, *checks: str) -> list[dict[str, Any]]:
@@ -87,3 +91,20 @@ def test_without_limits_nothing_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "etc/tfgpu_magic.toml").chmod(0o644)
 
     assert look("limits", here=Here(tmp_path, {})).names == []
+
+
+@pytest.mark.parametrize(("ago", "names"), [(0, ["limits.none"]), (3600, ["limits.away"])])
+@pytest.mark.usefixtures("machine")
+def test_what_the_service_wrote_an_hour_ago_is_no_word_of_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago: float, names: list[str]
+) -> None:
+    monkeypatch.setattr(trust, "ROOT", os.getuid())
+    state = tmp_path / "run/tfgpu_limits/limits.json"
+    for path, text in ((tmp_path / "etc/tfgpu_magic.toml", '[limits]\nhard = "40%"\n'), (state, STATED)):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        path.chmod(0o644)
+    written = time.time() - ago
+    os.utime(state, (written, written))
+
+    assert look("limits", here=Here(tmp_path, {})).names == names

@@ -140,6 +140,17 @@ async def test_a_client_that_is_gone_harms_nobody(feed: Feed) -> None:
     await page.until(lambda: len(page.texts) > 5)
 
 
+@with_feed
+async def test_a_client_gets_one_message_until_it_has_taken_it_and_then_what_is_new(feed: Feed) -> None:
+    slow, page = Page(feed, takes=False), Page(feed)
+    await page.until(lambda: len(page.texts) > 5)
+
+    assert slow.kinds == ["full"]
+    slow.taken.set_result(None)
+    await page.until(lambda: len(slow.texts) > 1)
+    assert slow.kinds == ["full", "full"]
+
+
 def test_after_a_message_that_nothing_is_new_comes_the_change() -> None:
     states = States()
     states.add({"time": 1.0, "gpus": {}, "rows": {}})
@@ -159,7 +170,9 @@ class Still(Counting):
         return state if self.count == 1 else None
 
 
-def test_what_a_look_that_hung_finds_unchanged_is_shown_as_new_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_look_that_hung_finds_unchanged_is_shown_as_new_again_with_its_history(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(feeding, "BoardReader", Still)
 
     @with_feed
@@ -169,8 +182,16 @@ def test_what_a_look_that_hung_finds_unchanged_is_shown_as_new_again(monkeypatch
         await page.until(lambda: page.texts)
         reader.go.clear()
         await page.until(lambda: "stale" in feed._states.newest)
+        monkeypatch.setattr(feeding, "LOOK_TIMEOUT", 3600)
         reader.go.set()
         await page.until(lambda: "stale" not in feed._states.newest)
+
+        reader.go.clear()
+        late = asyncio.ensure_future(feed.full())
+        for _ in range(10):  # turns of the loop: far more than it needs to go on without the reader
+            await asyncio.sleep(0)
+        reader.go.set()
+        assert await late == reader.full(feed._states.sequence, feed._states.newest, 0.01)
 
     run()
 
