@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import SimpleNamespace
 
 import pytest
 
 from tests.sizes import MIB
 from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.insight.objects import roots, search
 from tfgpu_magic.insight.objects.accounts import Buffer, accounts, buffers, rested, shared
 from tfgpu_magic.insight.objects.names import Name, Scope
 
@@ -53,6 +55,15 @@ def test_what_shares_memory_counts_once(
     arrays: list[tuple[str, Array]], found: list[tuple[int, tuple[int, ...]]]
 ) -> None:
     assert shapes(shared(arrays)) == found
+
+
+def test_a_name_has_alone_what_no_other_name_leads_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, common = SimpleNamespace(), SimpleNamespace()
+    arrays = [(ON[0], array(size)[1]._replace(thing=thing)) for size, thing in ((MIB, own), (2 * MIB, common))]
+    monkeypatch.setattr(search, "_arrays", lambda: (arrays, ()))
+    monkeypatch.setattr(roots, "names", lambda: {"model": [own, common], "batch": common})
+
+    assert (search.alone("model", ON), search.alone("batch", ON)) == (MIB, 0)
 
 
 def test_an_iterator_takes_what_no_array_does_up_to_its_bound() -> None:

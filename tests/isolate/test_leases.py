@@ -12,6 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -130,6 +131,21 @@ def test_who_needs_two_gpus_is_not_passed_for_ever_by_those_who_need_one(two_gpu
     until(lambda: late.has and latest.has)
     late.end()
     latest.end()
+
+
+def test_who_waits_long_keeps_the_place_while_the_process_looks_after_it(two_gpus: Leases) -> None:
+    first = Caller(two_gpus, "first", gpus=2)
+    until(lambda: first.has)
+    second = Caller(two_gpus, "second")
+    until(lambda: two_gpus._waiting)
+    with two_gpus._changed, two_gpus._table.turn() as page:
+        page.entries[2] = replace(page.entries[2], seen=time.monotonic() - ABSENT)  # as if it had waited so long
+
+    two_gpus._renew()
+
+    assert page.waits_behind(3, ["GPU-0"])
+    for caller in (second, first):
+        caller.end()
 
 
 def test_a_driver_that_does_not_answer_is_not_the_absence_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

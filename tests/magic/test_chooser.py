@@ -13,7 +13,9 @@ from tests.jupyter import Server, execute, reply_to
 from tests.machines import machine_of
 from tests.sizes import GIB
 from tests.slack import SLACK
+from tfgpu_magic.engine import engine
 from tfgpu_magic.model.answer import OFFERS
+from tfgpu_magic.notebook import chooser
 from tfgpu_magic.notebook.chooser import MIME
 from tfgpu_magic.simgpu import Machine
 
@@ -92,6 +94,13 @@ def test_a_request_that_waited_too_long_does_nothing(client: BlockingKernelClien
 
     assert facts == {"outcome": "expired"}
     assert ask(client, "state()")["policy"] == ""
+
+
+def test_nor_does_it_where_no_kernel_runs() -> None:
+    before = engine.current()
+
+    assert chooser.apply("growth", before=0.0).facts == {"outcome": "expired"}
+    assert engine.current() == before
 
 
 def test_a_refusal_has_its_reason_and_what_to_ask_instead(client: BlockingKernelClient, machine: Machine) -> None:

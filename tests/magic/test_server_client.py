@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.jupyter import free_port
+from tfgpu_magic.notebook.server_client import Server
 
 SECRET = "the-token"
 FIND = """
@@ -196,6 +197,17 @@ def test_a_stranger_at_another_address_of_the_same_name_hears_nothing(tmp_path: 
         stranger.close()
 
     assert said == f"found {SECRET}\n"
+    assert stranger.heard == ""
+
+
+def test_who_took_its_port_while_it_was_called_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening() as stranger:
+        addresses = iter([("127.0.0.1", stranger.port), ("127.0.0.2", stranger.port)])  # before and after it connects
+        monkeypatch.setattr(Server, "address", lambda _: next(addresses))
+        server = Server(os.getpid(), 0.0, f"http://localhost:{stranger.port}/", SECRET, "0123-abc")
+
+        with pytest.raises(OSError, match="listens there no longer"):
+            server.call()
     assert stranger.heard == ""
 
 

@@ -196,6 +196,14 @@ SAID = {
         ("%tf_gpu limit 2GiB", NOT + UNLIMITED),
         ("%gpu limit 1GiB", NOT + UNLIMITED),
     ),
+    "what a line has noted is not said again at the import": Cells(
+        *("%tf_gpu growth", ("%tf_gpu limit 2GiB", "This replaces `growth`.")),
+        (IMPORT, "`limit 2GiB` is in force", NOT + "This replaces"),
+    ),
+    "what a framework cannot have is not said again at the next one's import": Cells(
+        *(("import torch", "JAX is not held to all of `limit 3=2GiB`."), ("import jax", NOT + "is not held to all")),
+        env={"TFGPU_POLICY": "limit 3=2GiB"},
+    ),
     "nothing is said of them without a limit": Cells("%tf_gpu growth; visible 0", "%tf_gpu pick", never=UNLIMITED),
     "nor under a configured one": Cells(IMPORT, STATUS, never=UNLIMITED, env={"TFGPU_POLICY": "limit 25%"}),
     "frameworks 9: a fork after the import can use no GPU under a limit, and that is told": Cells(
