@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tests.sizes import MIB
 
 
@@ -198,6 +196,8 @@ class Doubled:
     """A value that works in place on what it is made again of."""
 
     def __init__(self) -> None:
+        import numpy as np  # environments that test other Pythons have none
+
         self.numbers = np.ones(2**17)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -147,6 +147,17 @@ def test_a_thread_of_the_users_that_runs_a_loop_may_run_anything() -> None:
         loop.close()
 
 
+def test_a_thread_that_has_moved_memory_and_is_about_to_end_is_harmless(over: threading.Event) -> None:
+    """It has nothing of ours on its stack any more."""
+    thread = threading.Thread(target=over.wait, name="tfgpu_magic-park")
+    thread.start()
+    try:
+        assert "tfgpu_magic-park" not in found()
+    finally:
+        over.set()
+        thread.join()
+
+
 def test_a_thread_on_which_jupyter_waits_is_harmless() -> None:
     """A notebook that has asked another one has it from then on."""
     before = found()

@@ -448,7 +448,8 @@ def fifty_times() -> tuple[list[int], list[int], list[int], bool]:
     this, process = psutil.Process(), GatedProcess(InteractiveShell.instance(), MovedArrays())
     threads, files, sizes = [], [], []
     for number in range(50):
-        assert process.park() == ()
+        against = process.park()
+        assert not against, against
         process._come()
         if number in (4, 49):
             until(lambda: not [one for one in threading.enumerate() if one.name == "tfgpu_magic-park"])

@@ -30,8 +30,8 @@ HARMLESS = frozenset(
 _LOOPS = frozenset({"nest_asyncio", "nest_asyncio2", "tornado"})
 """Those of them that run what they are given: a thread of the user's may have nothing else on its stack."""
 
-_REPORTS = ("tfgpu_magic-reporter", "tfgpu_magic-top", "tfgpu_magic-idle-release")
-"""Our threads that ask the frameworks for figures or give memory back; `frameworks.cuda` keeps them from the driver."""
+_OURS = ("tfgpu_magic-reporter", "tfgpu_magic-top", "tfgpu_magic-idle-release", "tfgpu_magic-park")
+"""Our threads that move memory, or ask the frameworks for figures: `frameworks.cuda` keeps those from the driver."""
 
 _LAUNCHERS = frozenset({"__main__", "runpy"})
 """Modules of the main thread's outermost functions, which are not the user's."""
@@ -94,7 +94,7 @@ def module_of(frame: FrameType) -> str:
 
 
 def _is_harmless(thread: threading.Thread | None, frame: FrameType) -> bool:
-    if thread is not None and thread.name in _REPORTS:
+    if thread is not None and thread.name in _OURS:
         return True
     if frame.f_code.co_name == "_worker" and module_of(frame) == _POOL:  # no job runs in it
         return True
