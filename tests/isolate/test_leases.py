@@ -26,6 +26,7 @@ from tfgpu_magic.engine.other_processes import OtherProcesses, settling
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import leasing
 from tfgpu_magic.isolate.leasing import Abandoned, Lease, LeaseRequest, LeaseRequestForAll, Leases
+from tfgpu_magic.leases import lease_file
 from tfgpu_magic.leases import lease_file as book_module
 from tfgpu_magic.leases.allocation import LeasedGpu
 from tfgpu_magic.leases.lease_file import ABSENT, LeaseEntry, LeaseFile, LeaseTable, Page, leases
@@ -112,7 +113,10 @@ def test_those_who_wait_for_the_same_are_served_in_the_order_in_which_they_came(
         caller.end()
 
 
-def test_who_needs_two_gpus_is_not_passed_for_ever_by_those_who_need_one(two_gpus: Leases) -> None:
+def test_who_needs_two_gpus_is_not_passed_for_ever_by_those_who_need_one(
+    two_gpus: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_file, "ABSENT", 600.0)  # a machine that stands still for seconds passes nobody either
     first, second = Caller(two_gpus, "first"), Caller(two_gpus, "second")
     until(lambda: first.has and second.has)
     both = Caller(two_gpus, "both", gpus=2)
