@@ -29,6 +29,23 @@ del _wait
 """What a kernel runs that waits as long as a busy machine takes."""
 
 
+SLOW = """
+from pathlib import Path
+from unittest import mock
+from tests.waiting import until
+from tfgpu_magic.parking.frameworks.tensorflow import Variable
+copied = Variable.copied
+def slowly(one):
+    if one.size < {1}:
+        Path({0!r}, "begun").touch()
+        until(Path({0!r}, "go").exists)
+    return copied(one)
+slow = mock.patch.object(Variable, "copied", slowly)
+slow.start()
+"""
+"""Has the copy of a variable of fewer bytes wait for a file in a folder."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     machine: Machine

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.jupyter import Notebook, reply_to
-from tests.parking.notebooks import Site, ask, digest_in, heard
+from tests.parking.notebooks import SLOW, Site, ask, digest_in, heard
 from tests.processes import run
 from tests.sizes import LITTLE, MIB
 from tests.waiting import until
@@ -51,26 +51,11 @@ def test_it_is_parked_without_a_word_and_again_after_its_return(site: Site, fill
         assert digest_in(notebook.run("print(digest())")) == digest
 
 
-SLOW = """
-from unittest import mock
-from pathlib import Path
-from tests.waiting import until
-from tfgpu_magic.parking.frameworks.tensorflow import Variable
-copied = Variable.copied
-def slowly(one):
-    Path({0!r}, "begun").touch()
-    until(Path({0!r}, "go").exists)
-    return copied(one)
-slow = mock.patch.object(Variable, "copied", slowly)
-slow.start()
-"""
-
-
 def test_while_it_leaves_the_kernel_answers_and_a_cell_calls_it_off(
     filled: tuple[Notebook, str], tmp_path: Path
 ) -> None:
     notebook, digest = filled
-    notebook.run(SLOW.format(str(tmp_path)))
+    notebook.run(SLOW.format(str(tmp_path), 2 * HELD))
     notebook.run("%tf_gpu park --auto 200ms")
     until((tmp_path / "begun").exists)
     assert ask(notebook, "kernel_info_request", {})["status"] == "ok"

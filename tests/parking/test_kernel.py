@@ -13,7 +13,18 @@ import pytest
 
 from tests.jupyter import Notebook, reply_to
 from tests.magic.shell import shown
-from tests.parking.notebooks import Site, answered, ask, ask_for_widgets, button, digest_in, heard, send, send_custom
+from tests.parking.notebooks import (
+    SLOW,
+    Site,
+    answered,
+    ask,
+    ask_for_widgets,
+    button,
+    digest_in,
+    heard,
+    send,
+    send_custom,
+)
 from tests.processes import run
 from tests.sizes import CONTEXT, LITTLE, MIB
 from tests.waiting import until
@@ -216,27 +227,11 @@ def test_without_its_gpu_what_is_in_host_memory_is_saved_and_nothing_empty_is_re
     assert [one.name for one in tmp_path.iterdir()] == ["model.npz"]
 
 
-SLOW = """
-from pathlib import Path
-from unittest import mock
-from tests.waiting import until
-from tfgpu_magic.parking.frameworks.tensorflow import Variable
-copied = Variable.copied
-def slowly(one):
-    if one.size < 64 * 2**20:
-        Path({0!r}, "begun").touch()
-        until(Path({0!r}, "go").exists)
-    return copied(one)
-slow = mock.patch.object(Variable, "copied", slowly)
-slow.start()
-"""
-
-
 def test_meanwhile_the_kernel_answers_and_an_interrupt_brings_back_what_has_left(
     trained: tuple[Notebook, str], tmp_path: Path
 ) -> None:
     notebook, digest = trained
-    notebook.run(SLOW.format(str(tmp_path)))
+    notebook.run(SLOW.format(str(tmp_path), 64 * MIB))
     asked = notebook.client.execute(PARK)
     until((tmp_path / "begun").exists)
     assert answers(notebook)

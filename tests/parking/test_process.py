@@ -232,6 +232,30 @@ def test_a_return_that_hangs_does_not_keep_it_from_going_on_without(
     assert (gated.parked, shelf.unreadable, gated.without) == (False, True, True)
 
 
+def test_a_return_that_ends_late_opens_nothing_for_what_leaves_by_then(
+    gated: GatedProcess, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, go, moves_back = threading.Event(), threading.Event(), shelf.move_back
+    monkeypatch.setattr(shelf, "move_back", lambda *_: late.wait())
+    gated.park()
+    waiter = _waits(gated)
+    hangs = until(lambda: gated._attempt, lambda attempt: not attempt.out)  # type: ignore[union-attr]
+    assert hangs is not None
+    hangs.call_off(0)
+    monkeypatch.setattr(shelf, "move_back", moves_back)
+    gated._come()
+    monkeypatch.setattr(shelf, "move_out", lambda *_: go.wait())
+    _, leaves = gated.begin_to_park()
+    late.set()
+    until(lambda: hangs.ended)
+
+    assert gated.parked
+    go.set()
+    assert leaves is not None
+    leaves.wait(print)
+    waiter.join()
+
+
 @pytest.mark.parametrize("too_late", [False, True])
 def test_who_comes_while_it_leaves_calls_that_off_and_waits_for_its_end(
     gated: GatedProcess, shelf: Shelf, monkeypatch: pytest.MonkeyPatch, too_late: bool

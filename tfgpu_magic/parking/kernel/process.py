@@ -236,7 +236,8 @@ class GatedProcess:
         finally:
             with self._turn:
                 self.back_at = time.monotonic()
-                self._open_if_back()
+                if self._attempt is None or not self._attempt.out:  # else this one was called off, and ends late
+                    self._open_if_back()
 
 
 def _against(names: Sequence[str], *, busy: bool) -> Iterator[str]:
