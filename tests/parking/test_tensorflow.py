@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import re
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -437,7 +436,7 @@ def test_under_a_policy_that_gives_nothing_back_it_is_refused_with_the_line_to_w
     assert not away
 
 
-def fifty_times() -> tuple[list[int], list[int], list[int], bool]:
+def fifty_times() -> tuple[list[int], list[int], bool]:
     import psutil
     import tensorflow as tf
     from IPython.core.interactiveshell import InteractiveShell
@@ -446,25 +445,23 @@ def fifty_times() -> tuple[list[int], list[int], list[int], bool]:
     fill()
     before = content()
     this, process = psutil.Process(), GatedProcess(InteractiveShell.instance(), MovedArrays())
-    threads, files, sizes = [], [], []
+    threads, files, sizes = 0, [], []
     for number in range(50):
         against = process.park()
         assert not against, against
         process._come()
         if number in (4, 49):
-            until(lambda: not [one for one in threading.enumerate() if one.name == "tfgpu_magic-park"])
-            threads.append(this.num_threads())
+            threads = until(this.num_threads, lambda now: now <= (threads or now))  # noqa: B023  # one may be ending yet
             files.append(len([*Path("/proc/self/fd").iterdir()]))
             sizes.append(this.memory_info().rss)
     assert kept
-    return threads, files, sizes, content() == before
+    return files, sizes, content() == before
 
 
 def test_fifty_times_there_and_back_keeps_no_thread_no_file_and_no_copy() -> None:
     with Machine.create("8GiB") as machine:
-        threads, files, sizes, same = run(machine, fifty_times)
+        files, sizes, same = run(machine, fifty_times)
 
     assert same
-    assert threads[0] == threads[1]
     assert files[0] == files[1]
     assert sizes[1] - sizes[0] < 64 * MIB  # a copy that was kept each time would make 720
