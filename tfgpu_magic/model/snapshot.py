@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from itertools import chain, groupby, repeat, starmap
-from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tfgpu_magic.units import BINARY
 
@@ -19,6 +17,8 @@ SIMULATED = "Simulated"
 
 SMALLEST_REST = 256 * BINARY["MiB"]
 """Bytes in use without a process from which on they are told: the driver itself takes less."""
+
+Record = TypeVar("Record", "Gpu", "Process")
 
 _JSON = json.JSONEncoder(separators=(",", ":"))
 
@@ -177,14 +177,12 @@ class Snapshot(NamedTuple):
         return self._replace(gpus=gpus, processes=tuple(row for row in self.processes if row.pid not in pids))
 
     def to_json(self) -> str:
-        """Return the snapshot as one line of JSON: GPUs field by field, and processes that lie on one GPU together.
+        """Return the snapshot as one line of JSON: GPUs and processes field by field, each with all its values.
 
         Versions of this package share a board: a field is added at the end, has a default, and keeps its meaning.
         """
-        gpus = {name: [getattr(gpu, name) for gpu in self.gpus] for name in Gpu._fields}
-        processes = [_text(alike) for _, alike in groupby(self.processes, itemgetter(0, 2))]
-        fields = {name: getattr(self, name) for name in self._fields}
-        return _JSON.encode(fields | {"gpus": gpus, "processes": processes})
+        records = {"gpus": _columns(Gpu, self.gpus), "processes": _columns(Process, self.processes)}
+        return _JSON.encode(self._asdict() | records)
 
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
@@ -195,19 +193,12 @@ class Snapshot(NamedTuple):
         """
         try:
             fields: dict[str, Any] = json.loads(text)
-            gpus = fields["gpus"]
-            gpus["capability"] = [one and tuple(one) for one in gpus["capability"]]
-            return cls(**{name: fields[name] for name in cls._fields if name in fields} | {
-                "gpus": tuple(starmap(Gpu, _columns(gpus, Gpu, "index"))),
-                "processes": tuple(chain.from_iterable(_PARSED.of(fields["processes"]))),
-                "notes": tuple(fields["notes"]),
-            })  # fmt: skip
-        except (TypeError, KeyError, IndexError, AttributeError) as error:
+            gpus, processes = _records(Gpu, fields["gpus"]), _records(Process, fields["processes"])
+            gpus = [gpu._replace(capability=gpu.capability and tuple(gpu.capability)) for gpu in gpus]
+            fields |= {"gpus": tuple(gpus), "processes": tuple(processes), "notes": tuple(fields["notes"])}
+            return cls(**{name: fields[name] for name in cls._fields if name in fields})
+        except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a snapshot: {error}") from error
-
-
-_process = partial(tuple.__new__, Process)
-"""Makes a process of its fields, in two thirds of the time that `Process._make` takes."""
 
 
 def _freed(gpu: Gpu, held: int) -> int:
@@ -216,39 +207,15 @@ def _freed(gpu: Gpu, held: int) -> int:
     return most if gpu.most is None else min(most, gpu.most)
 
 
-def _text(alike: Iterable[Process]) -> str:
-    """Return processes of one kind on one GPU as a text: the fields of which anything is known, each with its values.
-
-    The two that they have in common have one value.
-    """
-    columns = dict(zip(Process._fields, zip(*alike, strict=True), strict=True))
-    known = {name: column for name, column in columns.items() if any(value is not None for value in column)}
-    return _JSON.encode(known | {"gpu": columns["gpu"][0], "kind": columns["kind"][0]})
+def _columns(of: type[Record], records: Sequence[Record]) -> dict[str, Sequence[Any]]:
+    """Return the values of records by field, of those fields in which any differs from the default."""
+    columns = zip(of._fields, zip(*records, strict=True), strict=bool(records))
+    default = of._field_defaults
+    return {name: values for name, values in columns if values.count(default.get(name, values)) < len(values)}
 
 
-class _Parsed:
-    """What was parsed last: few GPUs' processes change from second to second."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[Process, ...]] = {}
-
-    def of(self, texts: Sequence[str]) -> list[tuple[Process, ...]]:
-        """Parse what `_text` returned."""
-        known = self._known
-        self._known = now = {text: known.get(text) or _alike(text) for text in texts}
-        return [now[text] for text in texts]
-
-
-_PARSED = _Parsed()
-
-
-def _alike(text: str) -> tuple[Process, ...]:
-    fields = json.loads(text)
-    common = {name: repeat(fields[name], len(fields["pid"])) for name in ("gpu", "kind")}
-    return tuple(map(_process, _columns(fields | common, Process, "pid")))
-
-
-def _columns(fields: Mapping[str, Any], of: type[Gpu | Process], first: str) -> Iterable[tuple[Any, ...]]:
-    """Return the tuples' values from their columns, by name; a column that is not there has the field's default."""
-    missing = {name: repeat(of._field_defaults.get(name), len(fields[first])) for name in of._fields}
-    return zip(*(fields.get(name, missing[name]) for name in of._fields), strict=True)
+def _records(of: type[Record], columns: Mapping[str, Sequence[Any]]) -> list[Record]:
+    """Return the records that have these values; a field without any has its default."""
+    count = max(map(len, columns.values()), default=0)
+    values = (columns[name] if name in columns else [of._field_defaults[name]] * count for name in of._fields)
+    return list(map(partial(tuple.__new__, of), zip(*values, strict=True))) if count else []
