@@ -20,6 +20,8 @@ SMALLEST_REST = 256 * BINARY["MiB"]
 
 Record = TypeVar("Record", "Gpu", "Process")
 
+_SHORT = 12  # characters of the UUID of a GPU whose number is not known
+
 _JSON = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -27,7 +29,8 @@ class Gpu(NamedTuple):
     """One GPU, or one MIG instance of a GPU. All sizes are bytes; None is unknown.
 
     Attributes:
-        index: the number of the GPU, as the driver counts; MIG instances carry their parent's.
+        index: the number of the GPU, as the driver counts; MIG instances carry their parent's. Negative where the
+            driver cannot be asked.
         instance: the number of the MIG instance on its parent, None for a whole GPU.
         uuid: ``GPU-...`` or ``MIG-...``, as `CUDA_VISIBLE_DEVICES` takes it.
         name: the product's name.
@@ -37,9 +40,7 @@ class Gpu(NamedTuple):
         reserved: bytes that driver and firmware keep for themselves; part of neither `used` nor `free`.
         capability: CUDA compute capability as (major, minor).
         multiprocessors: how many streaming multiprocessors it has.
-        utilisation: percent of the driver's last sampling period, of a second at most, in which any kernel ran.
-        temperature: degrees Celsius.
-        power: milliwatts.
+        sensors: what its sensors tell, by their names: percent, degrees Celsius and watts.
         mig: whether MIG is on, so that CUDA sees its instances and not the GPU itself.
         exclusive: whether its compute mode lets only one process, or none, have a CUDA context there.
         unified: whether memory is shared with the CPU; `total` is then the machine's memory.
@@ -62,9 +63,7 @@ class Gpu(NamedTuple):
     reserved: int | None = None
     capability: tuple[int, int] | None = None
     multiprocessors: int | None = None
-    utilisation: int | None = None
-    temperature: int | None = None
-    power: int | None = None
+    sensors: dict[str, float | None] = {}  # noqa: RUF012  nobody changes it
     mig: bool = False
     exclusive: bool = False
     unified: bool = False
@@ -77,8 +76,15 @@ class Gpu(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its name for people: ``0``, or ``0.1`` for the MIG instance 1 of GPU 0."""
+        """Its name for people: ``0``, or ``0.1`` for the MIG instance 1 of GPU 0; else how its UUID begins."""
+        if self.index < 0:
+            return (self.uuid or "")[:_SHORT]
         return str(self.index) if self.instance is None else f"{self.index}.{self.instance}"
+
+    @property
+    def utilisation(self) -> float | None:
+        """Percent of the driver's last sampling period, of a second at most, in which any kernel ran."""
+        return self.sensors.get("utilisation")
 
     @property
     def most(self) -> int | None:
@@ -109,10 +115,11 @@ class Process(NamedTuple):
     """What one process holds on one GPU or MIG instance; a tuple, since there may be thousands.
 
     Attributes:
-        gpu: the `Gpu.label` it is on.
-        pid: the process id, as the driver gives it; on the board 0 or less for many of one user's together.
-        kind: ``C``, ``G``, ``C+G`` or ``M+C``: compute, graphics, MPS.
-        held: bytes by the driver's account, context included; None where the driver has no figure.
+        gpu: the label of its GPU.
+        pid: the process id, as the driver gives it; 0 or less, which no message has, for several or none.
+        kind: ``C``, ``G``, ``C+G`` or ``M+C``: compute, graphics, MPS; empty where the driver does not list it.
+        held: bytes by the driver's account, context included; None where the driver has no figure. In a message its
+            own figure where there is no `kind`.
         utilisation: percent of the multiprocessors' time that its kernels took, in the last of the driver's samples
             since the lists were read before; 0 where there is none, and None where the driver does not tell.
         uid: the number of its user; this and what follows is the collector's, and None where it is not known.
@@ -122,9 +129,9 @@ class Process(NamedTuple):
     """
 
     gpu: str
-    pid: int
-    kind: str
-    held: int | None
+    pid: int = 0
+    kind: str = ""
+    held: int | None = None
     utilisation: int | None = None
     uid: int | None = None
     began: int | None = None
@@ -194,7 +201,7 @@ class Snapshot(NamedTuple):
         try:
             fields: dict[str, Any] = json.loads(text)
             gpus, processes = _records(Gpu, fields["gpus"]), _records(Process, fields["processes"])
-            gpus = [gpu._replace(capability=gpu.capability and tuple(gpu.capability)) for gpu in gpus]
+            gpus = [gpu._replace(capability=gpu.capability and (*gpu.capability,)) for gpu in gpus]
             fields |= {"gpus": tuple(gpus), "processes": tuple(processes), "notes": tuple(fields["notes"])}
             return cls(**{name: fields[name] for name in cls._fields if name in fields})
         except (TypeError, KeyError, AttributeError) as error:
