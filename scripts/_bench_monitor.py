@@ -35,7 +35,6 @@ _NAMES = {
     "nvitop": "nvitop.take_snapshots",
     "look": "a reader's look",
     "again": "  nothing new",
-    "all": "  every row new",
     "table": "a page's state",
 }
 
@@ -101,7 +100,7 @@ def _no_more(large: dict[str, list[float]], processes: int, small: dict[str, lis
     """Tell whether a row costs no more than twice what it does on a small machine."""
     print()
     good = []
-    for name in ("beyond", "proc", "look", "all", "table", "bytes"):
+    for name in ("beyond", "proc", "look", "table", "bytes"):
         one, other = statistics.median(large[name]) / processes, statistics.median(small[name]) / SMALL[1]
         what = {"beyond": "a tick beyond the bare loop", "bytes": "a message's bytes"}.get(name, _NAMES.get(name, ""))
         good.append(one <= MOST_PER_ROW * other)
@@ -119,7 +118,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
     import nvitop  # type: ignore[import-untyped]
     import pynvml
 
-    from tfgpu_magic.model.snapshot import _PARSED, Snapshot
+    from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.monitor import collector
     from tfgpu_magic.monitor.board import snapshot_file
     from tfgpu_magic.monitor.board.directory import BoardDirectory
@@ -179,7 +178,6 @@ def _inside(runs: int) -> dict[str, list[float]]:
         "nvitop": ([nvitop.take_snapshots], nvitop.take_snapshots),
         "look": ([look, tick], look),
         "again": ([look], look),
-        "all": ([tick, lambda: _PARSED.of(())], lambda: Snapshot.from_json(reader.look().message.text)),
         "proc": ([proc], proc),
         "table": ([table, tick, look], table),
     }

@@ -12,7 +12,7 @@ from typing import Any
 from traitlets import TraitType
 from traitlets.config import Configurable
 
-from scripts import _matrix
+from scripts import _matrix, _wire
 from scripts._contents import KINDS
 from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.doctor.checks.table import CHECKS, outcomes
@@ -22,7 +22,6 @@ from tfgpu_magic.policy.settings import TfGpuSettings
 from tfgpu_magic.server.extension import TfGpuServer
 
 PACKAGE = Path(__file__).parents[1] / "tfgpu_magic"
-WIRE = Path(__file__).parents[1] / "labextension" / "src" / "view" / "wire.ts"
 RULES = Path(__file__).parents[1] / "grafana" / "rules.yml"
 WORDS = table.WORDS
 FLAGS = table.ISOLATED.flags
@@ -119,20 +118,18 @@ def http() -> str:
 
 def message() -> str:
     """Return what the message of the stream and of `tfgpu status --json` has, as Markdown: the page's types of it."""
-    text = re.sub(r"\s*\n +\* ", " ", WIRE.read_text())  # a comment is one line
-    unions = dict(re.findall(r"export type (\w+) = ('.*?);", text))
-    text = re.sub(r": (\w+);", lambda kind: f": {unions.get(kind[1], kind[1])};", text)
-    types = re.findall(r"/\*\* ([^\n]*?) \*/\nexport interface (\w+) \{\n(.*?)\n\}", text, re.DOTALL)
     return "\n\n".join(
         _table(
-            f"### {name}\n\n{meaning}\n\n| member | type | what it is |",
-            (
-                f"| `{member}` | {f'`{kind}`'.replace('|', chr(92) + '|')}{', or absent' if absent else ''} | {what} |"
-                for what, member, absent, kind in re.findall(r"  /\*\* (.*?) \*/\n  (\w+)(\??): (.*);", body)
-            ),
+            f"### {name}\n\n{_wire.meaning(name)}\n\n| member | type | what it is |",
+            (f"| `{one.name}` | {_kind(one)} | {one.meaning} |" for one in members),
         )
-        for meaning, name, body in types
+        for name, members in _wire.types().items()
     )
+
+
+def _kind(member: _wire.Member) -> str:
+    kind = member.type.replace("Who", _wire.WHO).replace("|", "\\|")
+    return f"`{kind}`{', or absent' * member.absent}"
 
 
 def wheel() -> str:

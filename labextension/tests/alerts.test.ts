@@ -126,7 +126,7 @@ test('the running list says what a kernel holds on all GPUs, and for how long wi
   const unseen = { kernel: 'c', pid: 9, active: NOW - 8 * HOUR }; // it was idle for hours before anybody looked
   rows.push(holds({ ...unseen, unused: NOW - 8 * HOUR }), holds({ ...unseen, gpu: '1' }));
   rows.push(holds({ kernel: 'd', pid: 10, active: NOW - 2 * HOUR }));
-  const parked = { kernel: 'e', pid: 11, kind: 'C', held: GIB / 2, parked: 2 * GIB };
+  const parked = { kernel: 'e', pid: 11, kind: 'C', held: GIB / 2, parked: { size: 2 * GIB } };
   rows.push(holds(parked), holds({ ...parked, gpu: '1' }));
 
   assert.deepEqual(

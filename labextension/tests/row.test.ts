@@ -95,7 +95,12 @@ test('it says how much of its GPU a process uses', () => {
 });
 
 test('it says how much of it is parked, and how long it took to come back', () => {
-  const parked: Partial<Row> = { parked: 12 * GIB, held: GIB / 2, kind: 'C', figures: { PyTorch: { allocated: 0 } } };
+  const parked: Partial<Row> = {
+    parked: { size: 12 * GIB },
+    held: GIB / 2,
+    kind: 'C',
+    figures: { PyTorch: { allocated: 0 } }
+  };
 
   assert.equal(line({ ...parked, policy: 'growth' }), 'parked: 12 GiB in host memory, 0.5 GiB stay, growth');
   assert.equal(
@@ -104,8 +109,8 @@ test('it says how much of it is parked, and how long it took to come back', () =
   );
   assert.equal(line({ ...parked, kind: undefined! }), 'parked: 12 GiB in host memory'); // what the driver does not list has its context, too
   assert.equal(text({ ...parked, unused: 2800 }), 'unused 2 h');
-  assert.equal(line({ back: 3.2 }), 'back in 3.2 s');
-  assert.equal(line({ back: 125 }), 'back in 2 min');
+  assert.equal(line({ parked: { back: 3.2 } }), 'back in 3.2 s');
+  assert.equal(line({ parked: { back: 125 } }), 'back in 2 min');
 });
 
 test('a framework that nobody had heard of says what it says under its own name', () => {

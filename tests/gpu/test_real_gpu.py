@@ -128,7 +128,7 @@ def _seen_live() -> tuple[ProcessRow, int]:
     watcher = Watcher(kernel=os.getpid(), report=self_report.report)
     watcher.live.wait(30)
     time.sleep(15)  # lists are read more rarely where they are slow
-    (row,) = [row for row in watcher.see().processes if row.who == "this"]
+    (row,) = [row for row in watcher.see().processes if row.owner.who == "this"]
     watcher.close()
     assert kept.shape[0]
     return row, held()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.rows import process_row
 from tests.sizes import GIB
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.insight.objects.names import Name, NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
-from tfgpu_magic.model.rows import GpuRow, Notebook, ProcessRow
+from tfgpu_magic.model.rows import Notebook, ProcessRow
+from tfgpu_magic.model.snapshot import Gpu
 
 
 def shortage(gib: float | None = 2, **facts: Any) -> Shortage:
@@ -25,17 +27,17 @@ def pool(in_use: float = 0, limit: float | None = 1, *, peak: float = 0, **facts
     return Pool(**({"framework": "TensorFlow", "name": "GPU:0", "gpu": "GPU-0", "limit": most} | sizes | facts))
 
 
-def gpu(free: float | None = 4, total: float | None = 16) -> GpuRow:
+def gpu(free: float | None = 4, total: float | None = 16) -> Gpu:
     """Return a GPU, in GiB."""
     used = None if free is None or total is None else int((total - free) * GIB)
     sizes = {name: None if size is None else int(size * GIB) for name, size in (("free", free), ("total", total))}
-    return GpuRow(gpu="0", name="A100", uuid="GPU-0", used=used, free=sizes["free"], total=sizes["total"])
+    return Gpu(0, name="A100", uuid="GPU-0", used=used, free=sizes["free"], total=sizes["total"])
 
 
 def row(held: float, owner: str = "eval.ipynb", *, who: Any = "mine", state: str = "idle", pid: int = 7) -> ProcessRow:
     """Return a process that holds GiB, of a notebook that was active two hours before the epoch's 10,000th second."""
     notebook = Notebook(name=owner, state=state, active=10_000.0 - 7200.0) if who == "mine" else None
-    return ProcessRow(gpu="0", pid=pid, kind="C", who=who, owner=owner, held=int(held * GIB), notebook=notebook)
+    return process_row(pid=pid, kind="C", who=who, owner=owner, held=int(held * GIB), notebook=notebook)
 
 
 def case(**facts: Any) -> Explanation:

@@ -10,7 +10,7 @@ from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.insight.why import explanation
 from tfgpu_magic.insight.why.explanation import Cause, find_cause
-from tfgpu_magic.model.rows import GpuRow
+from tfgpu_magic.model.snapshot import Gpu
 
 GROWS = {"grows": True}
 
@@ -41,7 +41,7 @@ GROWS = {"grows": True}
         (shortage(None, kind="library", library="cuDNN"), pool(), gpu(free=0.1), "library"),
     ],
 )
-def test_the_cause_follows_from_the_figures(said: Shortage, of: Pool | None, on: GpuRow | None, cause: Cause) -> None:
+def test_the_cause_follows_from_the_figures(said: Shortage, of: Pool | None, on: Gpu | None, cause: Cause) -> None:
     assert find_cause(said, of, on, started=True) == cause
 
 
@@ -60,7 +60,7 @@ def test_a_framework_that_has_not_started_found_no_room_for_that() -> None:
     ],
 )
 def test_a_library_that_cannot_start_is_out_of_memory_only_where_next_to_nothing_is_free(
-    certain: bool, on: GpuRow | None, is_memory: bool
+    certain: bool, on: Gpu | None, is_memory: bool
 ) -> None:
     assert explanation.is_memory(shortage(None, kind="library", certain=certain), on) == is_memory
     assert explanation.LIBRARY_ROOM == 512 * MIB

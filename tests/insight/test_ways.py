@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from tests.insight.cases import case, gpu, holding, pool, row, shortage
+from tests.rows import changed
 from tests.sizes import GIB, MIB
 from tfgpu_magic.insight.objects.names import Name, NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
@@ -103,7 +104,7 @@ def test_a_full_gpu_is_left_for_another_or_for_the_time_when_an_idle_notebook_is
     found = remedies(crowded, Fits(words=["pick --need 4.5GiB; growth"]))
 
     assert [(way.kind, way.words) for way in found[:2]] == [("restart", "pick --need 4.5GiB; growth"), ("shut", "")]
-    assert [way.row.pid for way in found if way.row is not None] == [2]
+    assert [way.row.process.pid for way in found if way.row is not None] == [2]
 
 
 def test_nobody_is_shut_down_for_a_restart_that_is_open_anyhow() -> None:
@@ -176,7 +177,7 @@ def test_how_much_smaller_it_must_be_is_told_where_that_is_known(facts: dict[str
 
 
 def test_an_isolated_call_is_nobodys_to_shut_down() -> None:
-    call, other = replace(row(8, pid=8), call=True), row(4)
+    call, other = changed(row(8, pid=8), call=True), row(4)
     found = case(cause="gpu", pool=pool(0.4, None, grows=True), gpu=gpu(1), processes=(call, other))
 
     assert [way.row for way in remedies(found, Fits()) if way.row is not None] == [other]

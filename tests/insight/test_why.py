@@ -42,8 +42,8 @@ def test_a_tensor_that_does_not_fit_into_a_limit() -> None:
     assert (found.cause, found.shortage.size, found.shortage.shape) == ("limit", 2 * GIB, (512, 1024, 1024))
     assert found.pool is not None
     assert found.gpu is not None
-    assert (found.pool.limit, found.pool.capped, found.gpu.gpu) == (GIB, True, "0")
-    assert [(process.who, process.held) for process in found.processes] == [("this", GIB + CONTEXT)]
+    assert (found.pool.limit, found.pool.capped, found.gpu.label) == (GIB, True, "0")
+    assert [(row.owner.who, row.process.held) for row in found.processes] == [("this", GIB + CONTEXT)]
     assert [way.kind for way in found.remedies] == ["isolate", "restart", "smaller"]
     (why,) = cells("%tf_gpu why")
     assert (why.value, why.html) == (shown.value, shown.html)
@@ -96,7 +96,7 @@ def test_a_gpu_that_others_hold_is_left_for_one_that_is_free(neighbour: str, wor
         found, passed = run(two, _found_and_again, f"%tf_gpu {words}", AWAKE, TWO_GIB, imported=False)
 
     assert found.cause == cause
-    assert f"{found.processes[0].held // GIB}GiB@0" == neighbour
+    assert f"{found.processes[0].process.held // GIB}GiB@0" == neighbour
     releases = "--release" in words
     assert (found.pool.releases, found.pool.limit is None) == (releases, releases)
     assert (found.pool.taken or 0) >= found.pool.in_use * releases
@@ -142,7 +142,7 @@ def test_an_isolated_cell_tells_what_its_process_had() -> None:
     assert "'s isolated cell" in shown.text
     assert found.pool is not None
     assert (found.call, found.cause, found.pool.limit) == (True, "limit", 256 * MIB)
-    assert found.processes[0].held == 256 * MIB + CONTEXT  # as it was when it failed
+    assert found.processes[0].process.held == 256 * MIB + CONTEXT  # as it was when it failed
     assert found.remedies[0].words == "growth"
     assert "it fits" in again(TWO_GIB).text
 

@@ -107,9 +107,11 @@ class Lab:
         gpus = tuple(
             gpu._replace(
                 used=sum(row.held or 0 for row in rows if row.gpu == gpu.label),
-                utilisation=max((row.utilisation or 0 for row in rows if row.gpu == gpu.label), default=0),
-                temperature=30 + 10 * gpu.index,
-                power=100_000,
+                sensors={
+                    "utilisation": max((row.utilisation or 0 for row in rows if row.gpu == gpu.label), default=0),
+                    "temperature": 30 + 10 * gpu.index,
+                    "power": 100,
+                },
             )
             for gpu in self.gpus
         )

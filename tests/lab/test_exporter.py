@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 ANN, BEN = 1001, 1002
 NAMES = {ANN: "ann", BEN: "ben"}
 POD = f"pod:01234567-89ab-cdef-0123-456789abcdef/{'c' * 64}"
-GPU = Gpu(index=0, uuid="GPU-0", total=16 * GIB, used=9 * GIB, utilisation=37, temperature=54, power=61_500)
+SENSORS: dict[str, float | None] = {"utilisation": 37, "temperature": 54, "power": 61.5}
+GPU = Gpu(index=0, uuid="GPU-0", total=16 * GIB, used=9 * GIB, sensors=SENSORS)
 HOURS: dict[Pair, Total] = {("GPU-0", ANN): Total(30.0, 20.0)}
 COUNTERS = {("held_byte_seconds_total", "ann"): 30, ("held_unused_byte_seconds_total", "ann"): 20}
 
@@ -135,7 +136,7 @@ def test_of_a_gpu_that_is_lost_no_memory_is_told() -> None:
 
 
 def test_a_gpu_in_instances_counts_once() -> None:
-    whole = GPU._replace(mig=True, used=None, utilisation=None)
+    whole = GPU._replace(mig=True, used=None, sensors={})
     instance = Gpu(index=0, instance=1, uuid="MIG-1", total=4 * GIB, used=GIB)
     found = told(MachineSeen("lab1", board(row(ANN, GIB, gpu="0.1"), gpus=(whole, instance)), {}, NAMES))
 

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.rows import changed, gpu_row, process_row
 from tests.sizes import GIB
 from tfgpu_magic import policy
 from tfgpu_magic.doctor.machine import ThisMachine
@@ -23,24 +24,22 @@ from tfgpu_magic.errors import MonitorError, PolicyError
 from tfgpu_magic.lab import steps
 from tfgpu_magic.lab.idle_check import idle
 from tfgpu_magic.lab.steps import IdleSteps
-from tfgpu_magic.model.report import GpuUse
-from tfgpu_magic.model.rows import GpuRow, Notebook, ProcessRow, Table
+from tfgpu_magic.model.report import GpuUse, Parked
+from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
 from tfgpu_magic.parking.outcome import ParkOutcome
 from tfgpu_magic.policy.settings import removed
 from tfgpu_magic.server.kernels import Kernels
 
 PID = os.getpid()
 NOTEBOOK = Notebook(path="train.ipynb", kernel="k", state="idle", active=900.0)
-ROW = ProcessRow(
-    gpu="0", pid=PID, kind="C", who="mine", owner="train.ipynb", held=5 * GIB, notebook=NOTEBOOK, kernel=PID
-)
-IDLE = replace(ROW, unused=1000.0, utilisation=0)
+ROW = process_row(pid=PID, kind="C", owner="train.ipynb", held=5 * GIB, notebook=NOTEBOOK, kernel=PID)
+IDLE = changed(ROW, unused=1000.0, utilisation=0)
 OTHER_PID, OTHER = os.getppid(), replace(NOTEBOOK, path="other.ipynb", kernel="other")
-OTHER_IDLE = replace(IDLE, pid=OTHER_PID, owner="other.ipynb", notebook=OTHER, kernel=OTHER_PID)
+OTHER_IDLE = changed(IDLE, pid=OTHER_PID, owner="other.ipynb", notebook=OTHER, kernel=OTHER_PID)
 FILE = '[idle]\nnotify = "2m"\nstop = "6m"\n'
 PARKS = f'{FILE}park = "4m"\n'
 REPORTS = GpuUse(gpu="0")
-ASKED = replace(IDLE, use=REPORTS)
+ASKED = changed(IDLE, use=REPORTS)
 """What can be asked to park itself."""
 
 
@@ -70,7 +69,7 @@ class Rig:
         self.then: dict[int, Notebook] | None = None
         """The kernels that there are once the GPUs were read."""
         monkeypatch.setattr(steps, "parts", lambda _: [self.park])
-        self.table = Table(time=2000.0, gpus=(GpuRow(gpu="0", name="A100"),), processes=(IDLE,))
+        self.table = Table(time=2000.0, gpus=(gpu_row(name="A100"),), processes=(IDLE,))
         self.steps = IdleSteps(self.kernels, logging.getLogger("tests"), every=30.0)
         monkeypatch.setattr(self.steps._watcher, "see", self.see)
         monkeypatch.setattr(steps, "_cpu", lambda *_: self.cpu)
@@ -85,7 +84,7 @@ class Rig:
     def park(self, pid: int) -> ParkOutcome:
         self.asked.append(pid)
         self.cpu += 30.0  # to find what could leave takes a while
-        self.table = replace(self.table, processes=tuple(replace(one, unused=1500.0) for one in self.table.processes))
+        self.table = replace(self.table, processes=tuple(changed(one, unused=1500.0) for one in self.table.processes))
         self.meanwhile()
         return ParkOutcome(self.parks, ["Stop them first."])
 
@@ -151,14 +150,14 @@ def test_what_is_idle_is_told_and_then_shut_down(rig: Rig, caplog: pytest.LogCap
 @pytest.mark.parametrize(
     "used",
     [
-        (replace(IDLE, unused=None, utilisation=30),),
-        (replace(IDLE, unused=None, utilisation=0),),
-        (replace(IDLE, unused=1001.0),),
-        (replace(IDLE, call=True),),
-        (replace(IDLE, notebook=replace(NOTEBOOK, state="busy")),),
-        (replace(IDLE, notebook=replace(NOTEBOOK, active=901.0)),),
-        (replace(IDLE, held=1),),
-        (IDLE, replace(IDLE, pid=PID + 1, held=GIB)),  # a process that has come
+        (changed(IDLE, unused=None, utilisation=30),),
+        (changed(IDLE, unused=None, utilisation=0),),
+        (changed(IDLE, unused=1001.0),),
+        (changed(IDLE, call=True),),
+        (changed(IDLE, notebook=replace(NOTEBOOK, state="busy")),),
+        (changed(IDLE, notebook=replace(NOTEBOOK, active=901.0)),),
+        (changed(IDLE, held=1),),
+        (IDLE, changed(IDLE, pid=PID + 1, held=GIB)),  # a process that has come
     ],
 )
 def test_any_use_begins_anew(rig: Rig, used: tuple[ProcessRow, ...]) -> None:
@@ -185,8 +184,8 @@ def test_work_of_the_cpu_is_use_whatever_the_kernel_says(rig: Rig, sign: int) ->
         {"error": "no driver"},
         {"stale_since": 1999.0},
         {"time": 0.0},
-        {"gpus": (GpuRow(gpu="0", name="A100", error="its list was refused"),)},
-        {"processes": (IDLE, replace(ROW, pid=None, who="unknown", untold=True))},
+        {"gpus": (gpu_row(name="A100", error="its list was refused"),)},
+        {"gpus": (gpu_row(listed=False),), "processes": (IDLE, changed(ROW, pid=0, who="unknown", unlisted=True))},
     ],
 )
 def test_what_cannot_be_seen_is_no_idle_time_and_nothing_is_done(rig: Rig, table: dict[str, Any]) -> None:
@@ -298,24 +297,24 @@ def test_what_cannot_be_parked_is_asked_once_and_shut_down_at_its_hour(
     assert (rig.asked, rig.kernels.ended) == ([PID], ["k"])
 
 
-PARKED = replace(REPORTS, parked=4 * GIB)
+PARKED = replace(REPORTS, parked=Parked(size=4 * GIB))
 
 
 @pytest.mark.parametrize(
     ("file", "looks", "asked", "ended", "idle"),
     [
         # What is unknown of it is no idle time.
-        (FILE, [(20, replace(ROW, unused=None, utilisation=None))], 0, 0, 0.0),
-        (FILE, [(20, replace(IDLE, notebook=replace(NOTEBOOK, state="")))], 0, 0, 0.0),
-        (FILE, [(20, replace(IDLE, held=None))], 0, 0, 0.0),
+        (FILE, [(20, changed(ROW, unused=None, utilisation=None))], 0, 0, 0.0),
+        (FILE, [(20, changed(IDLE, notebook=replace(NOTEBOOK, state="")))], 0, 0, 0.0),
+        (FILE, [(20, changed(IDLE, held=None))], 0, 0, 0.0),
         # What is parked is not parked again, and is shut down if most of it stays.
-        (PARKS, [(4.5, ASKED), (2.5, replace(ASKED, held=GIB, unused=1500.0, use=PARKED))], 1, 0, 0.0),
-        (PARKS, [(4.5, ASKED), (2.5, replace(ASKED, unused=1500.0, use=PARKED))], 1, 1, 360.0),
+        (PARKS, [(4.5, ASKED), (2.5, changed(ASKED, held=GIB, unused=1500.0, use=PARKED))], 1, 0, 0.0),
+        (PARKS, [(4.5, ASKED), (2.5, changed(ASKED, unused=1500.0, use=PARKED))], 1, 1, 360.0),
         # A cell after it was asked is use.
-        (PARKS, [(4.5, ASKED), (0.5, replace(ASKED, notebook=replace(NOTEBOOK, active=901.0)))], 1, 0, 0.0),
+        (PARKS, [(4.5, ASKED), (0.5, changed(ASKED, notebook=replace(NOTEBOOK, active=901.0)))], 1, 0, 0.0),
         # What cannot be asked, and what was parked before, is not.
         (PARKS, [(4.5, IDLE)], 0, 0, 240.0),
-        (PARKS, [(4.5, replace(ASKED, use=PARKED))], 0, 0, 240.0),
+        (PARKS, [(4.5, changed(ASKED, use=PARKED))], 0, 0, 240.0),
     ],
 )
 def test_what_was_done_after_looks(

@@ -84,8 +84,8 @@ def test_no_error_of_any_function_is_an_exception(machine: Machine, function: st
         machine.fault(function, 0)
         table, said, drawn = shown.table, repr(shown), shown._repr_html_()
 
-        assert [gpu.gpu for gpu in table.gpus] == ([] if table.error else ["0", "1", "2", "3"])
-        assert all(one in said for one in ([table.error] if table.error else [gpu.name for gpu in table.gpus]))
+        assert [row.gpu.label for row in table.gpus] == ([] if table.error else ["0", "1", "2", "3"])
+        assert all(one in said for one in ([table.error] if table.error else [str(row.gpu.name) for row in table.gpus]))
         assert ("<table" in drawn) == (table.error is None)
 
 

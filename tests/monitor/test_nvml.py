@@ -411,6 +411,9 @@ def test_nobody_is_sampled_where_nobody_is_listed(used: Driver) -> None:
     assert used.calls[PROCESSES] == 0
 
 
+TOLD = {"utilisation": 40, "temperature": 54, "power": 61.5}
+
+
 def test_sensors_are_read_with_the_graphics_processes_and_kept_in_between(used: Driver) -> None:
     with closing(NvmlReader()) as reader:
         whole = reader.read()
@@ -418,10 +421,10 @@ def test_sensors_are_read_with_the_graphics_processes_and_kept_in_between(used: 
         memory = reader.read(processes=False)
 
     assert used.calls[POWER] == 1
-    assert (whole.gpus[0].temperature, whole.gpus[0].power, whole.gpus[0].utilisation) == (54, 61_500, 40)
+    assert whole.gpus[0].sensors == TOLD
     second = completed(lists, whole, processes=True, graphics=False)
     third = completed(memory, second, processes=False, graphics=False)
-    assert [(one.gpus[0].temperature, one.gpus[0].power) for one in (second, third)] == [(54, 61_500)] * 2
+    assert [one.gpus[0].sensors for one in (second, third)] == [TOLD] * 2
 
 
 def test_the_use_of_a_gpu_is_of_its_own_reading(used: Driver) -> None:
@@ -440,7 +443,7 @@ def test_sensors_of_a_gpu_that_fails_are_gone(used: Driver) -> None:
         used.devices[0].codes = {"nvmlDeviceGetMemoryInfo_v2": 15}
         failed = completed(reader.read(processes=False), whole, processes=False, graphics=False)
 
-    assert failed.gpus[0]._replace(error=None).temperature is None
+    assert failed.gpus[0].sensors == {}
 
 
 # --- a reading without lists has those of the one before, as far as they can still be true ---

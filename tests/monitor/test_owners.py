@@ -22,12 +22,12 @@ from tests.waiting import until
 from tfgpu_magic.host import SIMULATED_USER
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.report import Report
-from tfgpu_magic.model.rows import Notebook
+from tfgpu_magic.model.rows import Notebook, Owner
 from tfgpu_magic.monitor.board import report_files
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.owners import attribution as owning
 from tfgpu_magic.monitor.owners import holders, pids, users
-from tfgpu_magic.monitor.owners.attribution import _FIRST, Owner, Owners, together
+from tfgpu_magic.monitor.owners.attribution import _FIRST, Owners, together
 from tfgpu_magic.monitor.owners.cgroups import named
 from tfgpu_magic.monitor.owners.holders import HolderFacts, holder, users_holder
 from tfgpu_magic.monitor.owners.pids import began, family, opens_driver, short_command

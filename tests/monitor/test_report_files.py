@@ -17,7 +17,7 @@ import pytest
 from tests.figures import pytorch, tensorflow
 from tests.monitor.boards import KERNEL
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Report
+from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Parked, Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import FIGURES_EXPIRE_AFTER, PREFIX, ReportFile, ReportFiles
 
@@ -36,7 +36,7 @@ REPORT = Report(
             logical=(LogicalGpu(name="GPU:0", limit=3),),
             figures=(*tensorflow(1, 2), *pytorch(4, 5)),
         ),
-        GpuUse(gpu="GPU-2", policy="hidden", parked=6, back=0.5),
+        GpuUse(gpu="GPU-2", policy="hidden", parked=Parked(size=6, back=0.5)),
     ),
     notes=("Note.",),
     stage="using the GPUs",
@@ -140,7 +140,7 @@ def test_a_kernel_that_should_have_posted_again_and_did_not_has_no_figures_and_o
     here: BoardDirectory, start: Start, busy: bool, figures: tuple[Figure, ...], lasts: bool
 ) -> None:
     posted = Report(pid=1, summary="", busy=busy, uses=(GpuUse(gpu="GPU-1", policy="growth", figures=figures),))
-    start(then=f"from tfgpu_magic.model.report import Figure, GpuUse; report_file.post({posted!r})")
+    start(then=f"from tfgpu_magic.model.report import Figure, GpuUse, Parked; report_file.post({posted!r})")
     report_files = ReportFiles(here)
     fresh = report_files.read()[0].uses[0]
     (name,) = files(here)

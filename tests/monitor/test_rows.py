@@ -5,22 +5,22 @@ A report stands beside the driver's figures, and in their place where there are 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.figures import pytorch, tensorflow
+from tests.rows import changed, process_row
 from tests.sizes import GIB
 from tfgpu_magic.engine.status import Status
-from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Report
-from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
+from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Parked, Report
+from tfgpu_magic.model.rows import NOT_REPORTED, Notebook, Owner, ProcessRow, Table
 from tfgpu_magic.model.snapshot import SMALLEST_REST, Gpu, Process, Snapshot
-from tfgpu_magic.monitor.owners.attribution import ENDED, SILENT, Owner
+from tfgpu_magic.monitor.owners.attribution import ENDED, SILENT
 from tfgpu_magic.monitor.table import message
-from tfgpu_magic.monitor.table.tabulate import COLOURS, TONES, UNATTRIBUTED, UNREAD, Known, make
+from tfgpu_magic.monitor.table.tabulate import COLOURS, TONES, UNATTRIBUTED, UNREAD, Known, is_spare, make
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ def test_processes_are_in_the_order_of_the_gpus() -> None:
         processes=(Process(gpu="9", pid=1, kind="C", held=2), Process(gpu="10", pid=2, kind="C", held=1)),
     )
 
-    assert [row.gpu for row in make(snapshot, Known()).processes] == ["10", "9"]
+    assert [row.process.gpu for row in make(snapshot, Known()).processes] == ["10", "9"]
 
 
 def test_a_row_has_since_when_memory_is_unused_unless_its_pid_was_given_anew() -> None:
@@ -92,7 +92,7 @@ def test_a_row_has_since_when_memory_is_unused_unless_its_pid_was_given_anew() -
     owners = {pid: Owner(pid=pid, who="mine", text="", began=7) for pid in (1, 2, 3)}
     made = make(Snapshot(time=0.0, gpus=(Gpu(index=0, uuid="GPU-0"),), processes=rows), Known(owners=owners))
 
-    assert [row.unused for row in made.processes] == [5.0, 5.0, None]
+    assert [row.process.unused for row in made.processes] == [5.0, 5.0, None]
 
 
 THEIRS = (("maria", 5), ("maria", 6), ("noor", 7), ("noor", 8), ("noor", 9))
@@ -106,11 +106,13 @@ def others(*rows: Process, names: Sequence[tuple[str, int]] = THEIRS) -> list[Pr
 
 def test_of_each_other_user_there_is_one_row_on_each_gpu() -> None:
     rows = (Process("0", pid, kind, GIB, 20, unused=pid) for pid, kind in zip((5, 6, 7, 8, 9), "CGCCC", strict=True))
-    noors, marias = others(*rows)
+    found = others(*rows)
+    noors, marias = (row.process for row in found)
 
-    assert (noors.owner, noors.held, noors.kind, noors.utilisation, noors.unused) == ("noor", 3 * GIB, "C", 60, 9.0)
-    assert (marias.owner, marias.held, marias.utilisation, marias.unused) == ("maria", 2 * GIB, 40, 6.0)
-    assert (noors.pid or 0) < 0 > (marias.pid or 0) != noors.pid
+    assert [row.owner.text for row in found] == ["noor", "maria"]
+    assert (noors.held, noors.kind, noors.utilisation, noors.unused) == (3 * GIB, "C", 60, 9.0)
+    assert (marias.held, marias.utilisation, marias.unused) == (2 * GIB, 40, 6.0)
+    assert noors.pid < 0 > marias.pid != noors.pid
 
 
 def test_another_users_row_is_the_same_whatever_processes_come_and_go() -> None:
@@ -125,7 +127,7 @@ def test_another_users_row_is_the_same_whatever_processes_come_and_go() -> None:
 def test_another_users_only_process_is_shown_as_the_driver_has_it() -> None:
     (row,) = others(Process("0", 7, "C", GIB, 20, unused=5.0))
 
-    assert (row.pid, row.kind, row.utilisation, row.unused) == (7, "C", 20, 5.0)
+    assert row.process == Process("0", 7, "C", GIB, 20, unused=5.0)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_what_is_not_known_of_one_is_not_known_of_all_of_a_users(
 ) -> None:
     (row,) = others(Process("0", 7, "C", GIB, 20, unused=3.0), second)
 
-    assert (row.held, row.utilisation, row.unused) == known
+    assert (row.process.held, row.process.utilisation, row.process.unused) == known
 
 
 def test_a_process_of_which_nothing_is_known_is_not_called_others() -> None:
@@ -241,20 +243,17 @@ FREE = ("free", 6)
 def test_whose_memory_is_by_row_and_by_share(
     made: Table, rows: list[tuple[str, float | None]], shares: list[tuple[str, float]], notes: tuple[str, ...]
 ) -> None:
-    assert [(row.owner, None if row.held is None else row.held / GIB) for row in made.processes] == rows
+    held = [(row.owner.text, row.process.held) for row in made.processes]
+    assert [(owner, None if size is None else size / GIB) for owner, size in held] == rows
     assert [(share.text, share.size / GIB) for share in made.gpus[0].shares] == shares
     assert made.notes == notes
 
 
-def test_only_an_instance_of_a_gpu_is_called_so() -> None:
-    assert [table(**one).gpus[0].instance for one in ({"mig": True}, {"instance": 0})] == [False, True]
-
-
 def test_names_lose_the_maker_and_keep_the_simulation() -> None:
-    assert table(name="NVIDIA A100-SXM4-80GB").gpus[0].name == "A100-SXM4-80GB"
-    assert table(name="Simulated GPU 16GiB").gpus[0].name == "Simulated GPU 16GiB"
+    assert table(name="NVIDIA A100-SXM4-80GB").gpus[0].gpu.name == "A100-SXM4-80GB"
+    assert table(name="Simulated GPU 16GiB").gpus[0].gpu.name == "Simulated GPU 16GiB"
     assert table(name="Simulated GPU 16GiB").simulated
-    assert table(name=None).gpus[0].name == "N/A"
+    assert table(name=None).gpus[0].gpu.name == "N/A"
 
 
 def test_an_error_is_passed_on() -> None:
@@ -270,7 +269,7 @@ def test_an_error_is_passed_on() -> None:
 def test_no_figures_make_an_exception_or_a_negative_size(held: list[tuple[int, int | None]], used: int | None) -> None:
     made = table(*held, used=used)
 
-    assert all(row.held is None or row.held > 0 for row in made.processes)
+    assert all(row.process.held is None or row.process.held > 0 for row in made.processes)
     assert all(share.size > 0 for share in made.gpus[0].shares)
 
 
@@ -290,8 +289,8 @@ def test_a_notebook_has_one_look_on_every_gpu_whoever_looks_and_no_two_have_the_
         }  # fmt: skip
         rows = make(snapshot, Known(owners=owners)).processes
         for row in rows:
-            assert {other.tone for other in rows if other.kernel == row.kernel} == {row.tone}
-        return {row.kernel: row.tone for row in rows}
+            assert {other.tone for other in rows if other.owner.kernel == row.owner.kernel} == {row.tone}
+        return {row.owner.kernel: row.tone for row in rows}
 
     server = looks(0, list(names))
 
@@ -310,7 +309,7 @@ def test_a_notebook_that_comes_later_takes_a_colour_that_no_other_has_and_leaves
             make(Snapshot(time=100.0, gpus=(Gpu(index=0),), processes=tuple(rows[:count])), Known(owners=owners))
             for count in (1, 2, 3, 4)
         ]
-        tones = [{row.kernel: row.tone for row in one.processes} for one in made]
+        tones = [{row.owner.kernel: row.tone for row in one.processes} for one in made]
 
         assert all(one.items() <= tones[-1].items() for one in tones)
         assert len({(tone or 0) % COLOURS for tone in tones[-1].values()}) == COLOURS
@@ -320,9 +319,9 @@ def test_a_notebook_that_comes_later_takes_a_colour_that_no_other_has_and_leaves
 
 
 def test_the_kernels_word_stands_beside_the_drivers() -> None:
-    row = table((1, 10 * GIB), report=kernel(*tensorflow(3, 5), policy="limit 8 GiB")).gpus[0]
+    row = table((1, 10 * GIB), report=kernel(*tensorflow(3, 5), policy="limit 8 GiB")).gpus[0].own
 
-    assert (row.logical, row.figures, row.policy) == ("GPU:0", tensorflow(3, 5), "limit 8 GiB")
+    assert (row.names, row.figures, row.policy) == ("GPU:0", tensorflow(3, 5), "limit 8 GiB")
 
 
 def test_another_kernels_word_stands_beside_its_process_also_where_it_names_the_gpu_by_its_uuid() -> None:
@@ -330,18 +329,18 @@ def test_another_kernels_word_stands_beside_its_process_also_where_it_names_the_
         row = table((2, 10 * GIB), uuid="GPU-7", reports=[other(3, gpu=gpu)]).processes[0]
 
         assert row.use == other(3, gpu=gpu).uses[0]
-        assert (row.use.used, row.use.taken, row.held) == (3 + 1, 3 + RESERVED, 10 * GIB)
+        assert (row.use.used, row.use.taken, row.process.held) == (3 + 1, 3 + RESERVED, 10 * GIB)
 
 
 def test_another_users_pid_has_no_report_of_mine() -> None:
     # A kernel of mine in another container may have the pid that another user's process has here.
-    assert [row.use for row in table((3, 10 * GIB), reports=[other(3, pid=3)]).processes] == [None]
+    assert [row.use for row in table((3, 10 * GIB), reports=[other(3, pid=3)]).processes] == [NOT_REPORTED]
 
 
 def test_kernels_that_the_driver_never_lists_are_shown_by_their_own_word() -> None:
     made = table((3, 10 * GIB), reports=[other(3 * GIB, used_since=80.0, notebook="/home/me/eval.ipynb")])
 
-    assert [(row.owner, row.held, row.known) for row in made.processes] == [
+    assert [(row.owner.text, row.process.held, row.known) for row in made.processes] == [
         ("eval.ipynb", None, 3 * GIB + RESERVED),
         ("others", 7 * GIB - RESERVED, 7 * GIB - RESERVED),
     ]
@@ -352,32 +351,36 @@ def test_logical_gpus_are_named_together_and_figures_that_are_not_known_are_none
     two = GpuUse(gpu="0", logical=(LogicalGpu(name="GPU:0"), LogicalGpu(name="GPU:1")))
 
     made = table(report=Report(pid=1, summary="", uses=(two,))).gpus[0]
-    assert (made.logical, made.figures, two.used, two.taken) == ("GPU:0 GPU:1", (), None, None)
+    assert (made.own.names, made.own.figures, two.used, two.taken) == ("GPU:0 GPU:1", (), None, None)
 
 
 def test_memory_is_worth_asking_back_where_a_notebook_of_mine_has_long_been_idle_and_keeps_much() -> None:
-    idle = ProcessRow(
-        gpu="0", pid=2, kind="C", who="mine", owner="eval.ipynb", held=10 * GIB, kernel=2,
+    idle = process_row(
+        pid=2, kind="C", held=10 * GIB, kernel=2,
         use=GpuUse(gpu="0", figures=tensorflow(GIB)), notebook=Notebook(state="idle", active=0.0),
     )  # fmt: skip
 
-    def using(*figures: Figure) -> ProcessRow:
-        return replace(idle, use=GpuUse(gpu="0", figures=figures))
+    def spare(now: float = 300.0, **facts: Any) -> bool:
+        row = changed(idle, **facts)
+        return is_spare(row.process, row.owner, row.use, now)
+
+    def using(*figures: Figure) -> bool:
+        return spare(use=GpuUse(gpu="0", figures=figures))
 
     most = int(9.9 * GIB)
-    assert idle.spare(300.0)
-    assert not idle.spare(299.0)
-    assert not replace(idle, notebook=Notebook(state="busy", active=0.0)).spare(300.0)
-    assert not replace(idle, notebook=None).spare(300.0)
-    assert not replace(idle, who="other").spare(300.0)
-    assert not replace(idle, who="this").spare(300.0)
-    assert not replace(idle, child="python3").spare(300.0)  # a child: to shut it down is its kernel's
-    assert not replace(idle, held=None).spare(300.0)
-    assert not using(*tensorflow(GIB), *pytorch(int(8.9 * GIB), 9 * GIB)).spare(300.0)
-    assert using(*pytorch(GIB, most)).spare(300.0)  # what it has reserved and does not use comes back, too
-    assert not using(*tensorflow(most)).spare(300.0)
-    assert not using().spare(300.0)
-    assert not replace(idle, use=GpuUse(gpu="0", figures=tensorflow(0), parked=GIB)).spare(300.0)
+    assert spare()
+    assert not spare(299.0)
+    assert not spare(notebook=Notebook(state="busy", active=0.0))
+    assert not spare(notebook=None)
+    assert not spare(who="other")
+    assert not spare(who="this")
+    assert not spare(child="python3")  # a child: to shut it down is its kernel's
+    assert not spare(held=None)
+    assert not using(*tensorflow(GIB), *pytorch(int(8.9 * GIB), 9 * GIB))
+    assert using(*pytorch(GIB, most))  # what it has reserved and does not use comes back, too
+    assert not using(*tensorflow(most))
+    assert not using()
+    assert not spare(use=GpuUse(gpu="0", figures=tensorflow(0), parked=Parked(size=GIB)))
 
 
 def test_summary_and_notes_are_kept_and_a_report_of_a_gpu_that_is_not_here_changes_nothing_else() -> None:
@@ -413,11 +416,12 @@ def spoken(*reports: Report, snapshot: Snapshot = BROKEN, this: Report | None = 
 def test_kernels_that_use_gpus_are_shown_with_what_the_driver_says_instead() -> None:
     made = spoken(uses(7, GIB), uses(8, 3 * GIB, "GPU-ffffffff-1"), this=uses(9, 2 * GIB))
 
-    assert [(gpu.gpu, gpu.used, gpu.error) for gpu in made.gpus] == [
+    assert [(row.gpu.label, row.gpu.used, row.gpu.error) for row in made.gpus] == [
         ("GPU-0123abcd", None, UNREAD),
         ("GPU-ffffffff", None, UNREAD),
     ]
-    assert [(row.gpu, row.who, row.owner, row.held, row.known) for row in made.processes] == [
+    rows = [(row.process, row.owner, row.known) for row in made.processes]
+    assert [(process.gpu, owner.who, owner.text, process.held, known) for process, owner, known in rows] == [
         ("GPU-0123abcd", "this", "this notebook", None, 2 * GIB),
         ("GPU-0123abcd", "mine", "eval.ipynb", None, GIB),
         ("GPU-ffffffff", "mine", "a kernel", None, 3 * GIB),
@@ -435,4 +439,4 @@ def test_where_no_kernel_uses_any_the_error_stands_alone() -> None:
 def test_where_the_driver_is_read_nothing_changes() -> None:
     read = Snapshot(time=1.0, gpus=(Gpu(index=0, uuid="GPU-0123abcd-4567", used=0),))
 
-    assert [(gpu.gpu, gpu.error) for gpu in spoken(uses(7, GIB), snapshot=read).gpus] == [("0", None)]
+    assert [(row.gpu.label, row.gpu.error) for row in spoken(uses(7, GIB), snapshot=read).gpus] == [("0", None)]

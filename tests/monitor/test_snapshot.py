@@ -26,7 +26,7 @@ KNOWN = Snapshot(
     time=1e9,
     driver="615.71",
     gpus=(
-        Gpu(0, None, "GPU-0", "NVIDIA A100", 80 * GIB, 3 * GIB, 77 * GIB, None, (8, 0), 108, utilisation=7),
+        Gpu(0, None, "GPU-0", "NVIDIA A100", 80 * GIB, 3 * GIB, 77 * GIB, None, (8, 0), 108, {"utilisation": 7}),
         Gpu(1, 2, "MIG-1", listed=False, lost=True, error="it fell off the bus"),
     ),
     processes=(
@@ -49,7 +49,7 @@ def test_messages_of_other_versions_are_read_for_ever(name: str) -> None:
 
 def test_what_a_version_does_not_write_has_its_default() -> None:
     text = (Path(__file__).parent / "messages" / "earlier.json").read_text()
-    gpus = tuple(gpu._replace(lost=False, utilisation=None) for gpu in KNOWN.gpus)
+    gpus = tuple(gpu._replace(lost=False, sensors={}) for gpu in KNOWN.gpus)
     rows = tuple(row._replace(utilisation=None, uid=None, unused=None, cgroup=None) for row in KNOWN.processes)
 
     assert Snapshot.from_json(text) == KNOWN._replace(gpus=gpus, processes=rows, listed_at=None)

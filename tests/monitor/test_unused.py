@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from tfgpu_magic.model.rows import ProcessRow, Table
+    from tfgpu_magic.model.rows import Table
     from tfgpu_magic.monitor.live import Live
     from tfgpu_magic.simgpu import Machine
 
@@ -36,7 +36,7 @@ Use = Mapping[int, int | None]
 def reading(at: float, use: Use, *, gpu: int | None = None, late: int = 0) -> Snapshot:
     """Return a snapshot of one GPU whose processes, by pid, use it by so many percent."""
     rows = (Process("0", pid, "C", GIB, percent, began=100 + pid + late) for pid, percent in use.items())
-    gpus = (Gpu(index=0, uuid="GPU-0", utilisation=gpu),)
+    gpus = (Gpu(index=0, uuid="GPU-0", sensors={"utilisation": gpu}),)
     return Snapshot(time=at, gpus=gpus, processes=tuple(rows), listed_at=at)
 
 
@@ -179,8 +179,8 @@ def counting_since(watcher: Watcher, time: float) -> bool:
     return (watcher.live.look().snapshot.listed_at or 0.0) > time
 
 
-def rows(table: Table) -> dict[int | None, ProcessRow]:
-    return {row.pid: row for row in table.processes}
+def rows(table: Table) -> dict[int | None, Process]:
+    return {row.process.pid: row.process for row in table.processes}
 
 
 def test_a_collector_goes_on_where_one_before_it_was_killed(machine: Machine, live: Live) -> None:
@@ -222,7 +222,7 @@ def test_hidden_and_unsupported_use_is_unknown(machine: Machine, live: Live) -> 
     row = until(lambda: rows(watcher.see()).get(holds.pid), lambda row: row and row.unused is None)
     assert row is not None
 
-    assert (watcher.see().gpus[0].utilisation, row.utilisation) == (None, None)
+    assert (watcher.see().gpus[0].gpu.utilisation, row.utilisation) == (None, None)
 
 
 def test_one_look_tells_what_a_collector_counts_and_of_no_other_process(machine: Machine, machine_folder: Path) -> None:

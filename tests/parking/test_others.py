@@ -18,6 +18,7 @@ from tests.sizes import LITTLE, MIB
 from tests.waiting import until
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.frameworks import self_report
+from tfgpu_magic.model.report import Parked
 from tfgpu_magic.parking import other_notebooks
 from tfgpu_magic.parking.outcome import BUSY, UNLOADED, ParkOutcome
 
@@ -94,7 +95,7 @@ def test_nobody_keeps_room_for_what_is_parked(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(self_report, "_most", lambda *_, **__: {"GPU-1": MIB})
     limits = []
     for parked in (None, MIB):
-        monkeypatch.setattr(self_report, "away", lambda parked=parked: {"GPU-1": (parked, None)})
+        monkeypatch.setattr(self_report, "away", lambda parked=parked: {"GPU-1": Parked(size=parked)})
         limits += [use.limit for use in self_report.brief().uses if use.gpu == "GPU-1"]
 
     assert limits == [MIB, None]

@@ -110,7 +110,7 @@ def test_jupyter_14_what_other_programs_use_of_unified_memory_is_not_the_drivers
         sample.name: sample.value for one in families(MachineSeen("lab1", seen), seen.time) for sample in one.samples
     }
 
-    assert (gpu.unified, gpu.used) == (True, GIB)
+    assert (gpu.gpu.unified, gpu.gpu.used) == (True, GIB)
     assert "kept by the driver" not in shown._repr_html_()
     # The alert is by what is in use by anyone: nobody finds room in what a program of the processor's has.
     free, total = seen.gpus[-1].free or 0, seen.gpus[-1].total or 0

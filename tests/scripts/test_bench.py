@@ -48,7 +48,7 @@ def test_monitor_is_measured_beside_bare_pynvml_and_nvitop() -> None:
     rows = re.findall(r"^  ( *\S.*?)  +(\d+\.\d+) +(\d+\.\d+) +(\d+\.\d+)$", said, re.MULTILINE)
     assert [name.strip() for name, *_ in rows] == [
         *("bare pynvml loop", "a collector's tick", "without lists", "with all of /proc", "nvitop.take_snapshots"),
-        *("a reader's look", "nothing new", "every row new", "a page's state"),
+        *("a reader's look", "nothing new", "a page's state"),
     ]
     assert verdicts(said) == 3
 

@@ -49,11 +49,11 @@ def test_figures_are_tensorflows_own_and_the_drivers_named_apart() -> None:
 
     row = seen().table.gpus[0]
 
-    assert (row.logical, row.policy) == ("GPU:0", "limit 2 GiB")
-    in_use, peak = row.figures
+    assert (row.own.names, row.own.policy) == ("GPU:0", "limit 2 GiB")
+    in_use, peak = row.own.figures
     assert 512 * MIB <= in_use.size < 520 * MIB
     assert peak.size >= 768 * MIB
-    assert row.used == held()[0] == 2 * GIB + CONTEXT
+    assert row.gpu.used == held()[0] == 2 * GIB + CONTEXT
     assert kept.shape
 
 
@@ -76,7 +76,7 @@ def test_what_the_driver_does_not_tell_is_not_available_and_tensorflows_own_figu
 def test_each_logical_gpu_has_its_name_beside_nvidia_smis_number() -> None:
     first_op("visible 1,0; split 2 --gpu 0")
 
-    assert {row.gpu: row.logical for row in seen().table.gpus} == {"0": "GPU:1 GPU:2", "1": "GPU:0"}
+    assert {row.gpu.label: row.own.names for row in seen().table.gpus} == {"0": "GPU:1 GPU:2", "1": "GPU:0"}
 
 
 def hide() -> str:
@@ -126,7 +126,7 @@ def test_a_kernel_with_tensorflow_ready_is_answered_though_nvml_hangs() -> None:
 def test_a_gpu_that_tensorflow_leaves_out_hinders_no_look(before: Callable[[], None], policy: str) -> None:
     before()
 
-    rows = [(row.gpu, row.logical, row.policy) for row in seen().table.gpus]
+    rows = [(row.gpu.label, row.own.names, row.own.policy) for row in seen().table.gpus]
 
     assert rows == [("0", "", "not used by TensorFlow"), ("1", "GPU:0", policy)]
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.figures import pytorch, tensorflow
+from tests.rows import gpu_row, process_row
 from tests.sizes import GIB
-from tfgpu_magic.model.report import GpuUse
-from tfgpu_magic.model.rows import GpuRow, ProcessRow, Share, Table
+from tfgpu_magic.model.report import GpuUse, LogicalGpu
+from tfgpu_magic.model.rows import ProcessRow, Share, Table
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202eevil\n\x1b[31m\ud800&quot;"
 
 
 def process(held: float | None = 1, *, gpu: str = "0", owner: str = "eval.ipynb", pid: int | None = 7) -> ProcessRow:
     size = None if held is None else int(held * GIB)
-    return ProcessRow(gpu=gpu, pid=pid, kind="C" if pid else "", who="mine", owner=owner, held=size)
+    facts = {"pid": pid, "kind": "C"} if pid else {"unlisted": True}
+    return process_row(gpu, owner=owner, held=size, **facts)
 
 
 def torch(allocated: float, reserved: float) -> ProcessRow:
@@ -22,13 +24,12 @@ def torch(allocated: float, reserved: float) -> ProcessRow:
     return replace(process(), use=GpuUse(gpu="0", figures=figures))
 
 
-EMPTY = Table(gpus=(GpuRow(gpu="0", name="A100", used=0, total=16 * GIB, free=16 * GIB),))
+EMPTY = Table(gpus=(gpu_row(name="A100", used=0, total=16 * GIB, free=16 * GIB),))
 BUSY = Table(
     gpus=(
-        GpuRow(
-            gpu="0",
+        gpu_row(
             name="A100-80GB",
-            logical="GPU:0",
+            logical=(LogicalGpu(name="GPU:0"),),
             used=int(61.2 * GIB),
             total=80 * GIB,
             free=int(18.8 * GIB),
@@ -40,11 +41,11 @@ BUSY = Table(
                 Share(who="free", text="free", size=int(18.8 * GIB)),
             ),
         ),
-        GpuRow(gpu="1", name="A100-80GB", used=GIB // 2, total=80 * GIB, free=79 * GIB, policy="hidden"),
-        GpuRow(gpu="2", name="Tesla T4", error="the GPU is lost. Others go on"),
+        gpu_row(1, name="A100-80GB", used=GIB // 2, total=80 * GIB, free=79 * GIB, policy="hidden"),
+        gpu_row(2, name="Tesla T4", error="the GPU is lost. Others go on"),
     ),
     processes=(
-        ProcessRow(gpu="0", pid=2373, kind="C", who="this", owner="this notebook", held=48 * GIB),
+        process_row(pid=2373, kind="C", who="this", owner="this notebook", held=48 * GIB),
         process(0.01, pid=2533),
         process(None, gpu="1", pid=11),
         process(13, gpu="1", pid=None, owner="others"),

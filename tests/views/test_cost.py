@@ -11,11 +11,10 @@ import pytest
 
 from tests.sizes import GIB
 from tfgpu_magic.model import terminal
-from tfgpu_magic.model.rows import Notebook, Table
+from tfgpu_magic.model.rows import Notebook, Owner, Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board.history import History
 from tfgpu_magic.monitor.owners import attribution
-from tfgpu_magic.monitor.owners.attribution import Owner
 from tfgpu_magic.monitor.table import message
 from tfgpu_magic.monitor.table.tabulate import Known, make
 

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.figures import pytorch, tensorflow
+from tests.rows import gpu_row, process_row
 from tests.sizes import GIB
 from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE
 from tfgpu_magic.model.report import GpuUse, LogicalGpu
-from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
+from tfgpu_magic.model.rows import Notebook, Table
 from tfgpu_magic.monitor.board.history import History
 from tfgpu_magic.monitor.table import message
 
@@ -31,9 +32,9 @@ def live(table: Table, *, time: float = 100.0, stale: float | None = None, every
 
 
 def row(**fields: Any) -> dict[str, Any]:
-    known: dict[str, Any] = {"gpu": "0", "pid": 7, "kind": "C", "who": "mine", "owner": "eval.ipynb", "held": GIB}
-    known |= fields
-    (made,) = message.state(live(Table(processes=(ProcessRow(**known),))))["rows"].values()
+    facts: dict[str, Any] = {"pid": 7, "kind": "C", "held": GIB} | fields
+    one = process_row(**facts)
+    (made,) = message.state(live(Table(processes=(one,))))["rows"].values()
     return dict(made)
 
 
@@ -94,7 +95,7 @@ ELSEWHERE = Notebook(path="/home/me/eval.ipynb", state="busy")
     [
         ({"held": None}, {"gpu": "0", "pid": 7, "kind": "C", "who": "mine", "owner": "eval.ipynb"}, {"held"}),
         ({"pid": -7}, {}, {"pid"}),  # a kernel without a pid here
-        ({"utilisation": 0, "unused": 40.4}, {"utilisation": 0, "unused": 40}, {"state"}),
+        ({"utilisation": 0, "unused": 40.44}, {"utilisation": 0, "unused": 40.4}, {"state"}),
         ({"utilisation": 5}, {"utilisation": 5}, {"unused"}),
         # When a process began is told of those alone that no server knows.
         ({"began": 123, "kernel": 7}, {"began": 123}, {"path"}),
@@ -112,10 +113,10 @@ def test_what_is_not_known_or_is_not_of_this_server_is_left_out(
 
 
 def test_a_gpu_says_how_much_it_is_used_and_what_its_sensors_tell() -> None:
-    used = replace(EMPTY.gpus[0], utilisation=0, temperature=54, power=61_499)
+    used = gpu_row(sensors={"utilisation": 0.0, "temperature": 54.0, "power": 61.499, "broken": None})
     gpu = message.state(live(replace(EMPTY, gpus=(used,))))["gpus"]["0"]
 
-    assert (gpu["utilisation"], gpu["temperature"], gpu["power"]) == (0, 54, 61)
+    assert gpu == {"sensors": {"utilisation": 0, "temperature": 54, "power": 61}}
 
 
 def test_gpus_are_found_by_label_and_rows_by_gpu_and_pid() -> None:
@@ -167,11 +168,11 @@ def test_messages_are_json_in_one_line() -> None:
     tick = message.tick(4, 3, {"time": 101.0})
 
     assert json.loads(full) == {
-        "version": 5,
+        "version": message.VERSION,
         "type": "full",
         "sequence": 3,
         "state": state,
         "history": {"times": [1.0, 2.0], "used": {"GPU-7": [5, None]}},
         "every": 2.5,
     }
-    assert tick == '{"version":5,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'
+    assert tick == '{"version":6,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'

@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.figures import pytorch, tensorflow
+from tests.rows import changed, changed_gpu
 from tests.sizes import GIB
 from tfgpu_magic.engine.status import Status
 from tfgpu_magic.model import phrases
-from tfgpu_magic.model.report import GpuUse
-from tfgpu_magic.model.rows import GpuRow, Notebook
+from tfgpu_magic.model.report import GpuUse, Parked
+from tfgpu_magic.model.rows import Notebook
+from tfgpu_magic.model.snapshot import Gpu
 
 from .tables import BUSY, EMPTY, process
 from .test_table import Page, html
@@ -55,12 +57,12 @@ def test_times_are_written_in_their_two_largest_units(length: float, shown: str)
     ],
 )
 def test_what_the_driver_allows_here_stands_beside_the_total(limit: int | None, total: int, shown: str) -> None:
-    known = GpuRow(gpu="0", name="A100", used=3 * GIB, total=total * GIB, free=9 * GIB)
-    row = replace(known, limit=None if limit is None else limit * GIB)
+    known = Gpu(0, name="A100", used=3 * GIB, total=total * GIB, free=9 * GIB)
+    gpu = known._replace(limit=None if limit is None else limit * GIB)
 
-    assert phrases.held(row) == shown
-    assert row.most == (limit or total) * GIB
-    assert bool(phrases.kept(row)) == (limit is None)  # what is beyond the limit is not the driver's
+    assert phrases.held(gpu) == shown
+    assert gpu.most == (limit or total) * GIB
+    assert bool(phrases.kept(gpu)) == (limit is None)  # what is beyond the limit is not the driver's
 
 
 @pytest.mark.parametrize(
@@ -90,20 +92,20 @@ def test_any_name_can_be_printed_in_one_line(text: str) -> None:
 
 
 def test_several_pools_have_peaks() -> None:
-    row = replace(BUSY.gpus[0], figures=(*tensorflow(GIB, 10 * GIB), *pytorch(1, 2)))
+    row = changed_gpu(BUSY.gpus[0], figures=(*tensorflow(GIB, 10 * GIB), *pytorch(1, 2)))
     in_use, peak = tensorflow(GIB, 10 * GIB)
 
     assert phrases.use(row) == "in use  1.0  peak 10.0 GiB"
-    assert phrases.use(replace(row, figures=(in_use, replace(peak, what="peaks")))) == "in use  1.0  peaks 10.0 GiB"
-    assert phrases.use(replace(row, figures=())) == ""
+    assert phrases.use(changed_gpu(row, figures=(in_use, replace(peak, what="peaks")))) == "in use  1.0  peaks 10.0 GiB"
+    assert phrases.use(changed_gpu(row, figures=())) == ""
 
 
 @pytest.mark.parametrize(
     ("use", "held", "shown"),
     [
-        (GpuUse(gpu="0", parked=12 * GIB), 0.5, "parked: 12 GiB in host memory, 0.5 GiB stay"),
-        (GpuUse(gpu="0", parked=12 * GIB), None, "parked: 12 GiB in host memory"),
-        (GpuUse(gpu="0", back=3.21), 12.0, "back in 3.2 s"),
+        (GpuUse(gpu="0", parked=Parked(size=12 * GIB)), 0.5, "parked: 12 GiB in host memory, 0.5 GiB stay"),
+        (GpuUse(gpu="0", parked=Parked(size=12 * GIB)), None, "parked: 12 GiB in host memory"),
+        (GpuUse(gpu="0", parked=Parked(back=3.21)), 12.0, "back in 3.2 s"),
     ],
 )
 def test_how_a_process_is_parked_stands_below_it_in_every_view(use: GpuUse, held: float | None, shown: str) -> None:
@@ -113,11 +115,11 @@ def test_how_a_process_is_parked_stands_below_it_in_every_view(use: GpuUse, held
     assert phrases.details(row) == [shown, "PyTorch allocated 0.0  peak 0.0  reserved 0.0 GiB"]
     assert shown in repr(Status(table))
     assert shown in Page(html(table)).text
-    assert ("parked" in "".join(lines(table, 200))) == (use.parked is not None)
+    assert ("parked" in "".join(lines(table, 200))) == (use.parked.size is not None)
 
 
 def test_what_is_special_about_a_gpu_stands_by_its_name() -> None:
-    assert phrases.name(replace(BUSY.gpus[0], mig=True, unified=True)) == "A100-80GB (MIG, unified)"
+    assert phrases.name(BUSY.gpus[0].gpu._replace(mig=True, unified=True)) == "A100-80GB (MIG, unified)"
 
 
 @pytest.mark.parametrize(
@@ -141,19 +143,19 @@ def test_what_is_special_about_a_gpu_stands_by_its_name() -> None:
 def test_a_notebook_says_what_it_does_and_that_its_memory_is_unused(
     state: str, active: float | None, unused: float | None, shown: str
 ) -> None:
-    row = replace(process(), notebook=Notebook(path="/work/eval.ipynb", state=state, active=active), unused=unused)
+    row = changed(process(), notebook=Notebook(path="/work/eval.ipynb", state=state, active=active), unused=unused)
 
     assert phrases.owner(row, 1000.0, longest=40) == shown
 
 
 def test_this_notebook_need_not_say_that_it_is_busy() -> None:
-    row = replace(process(), who="this", owner="this notebook", notebook=Notebook(state="busy"))
+    row = changed(process(), who="this", owner="this notebook", notebook=Notebook(state="busy"))
 
     assert phrases.owner(row, 1000.0, longest=40) == "this notebook"
 
 
 def test_of_another_users_process_it_is_said_too() -> None:
-    row = replace(process(), who="other", owner="maria", unused=0.0)
+    row = changed(process(), who="other", owner="maria", unused=0.0)
 
     assert phrases.owner(row, 7200.0, longest=40) == "maria, unused 2 h"
 

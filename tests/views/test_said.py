@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.rows import changed
 from tests.views.tables import BUSY, HOSTILE, process
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.model import phrases
-from tfgpu_magic.model.rows import Table
+from tfgpu_magic.model.rows import Owner, Table
 from tfgpu_magic.model.said import in_a_row, in_lines, listed, say
 from tfgpu_magic.model.snapshot import Process, Snapshot
-from tfgpu_magic.monitor.owners.attribution import Owner
 from tfgpu_magic.monitor.table import fetch
 
 
@@ -45,7 +45,7 @@ def test_a_name_in_a_sentence_is_one_line_of_plain_characters(monkeypatch: pytes
 
 
 def test_a_session_is_found_by_whose_it_is_and_not_by_what_it_is_called() -> None:
-    rows = (process(owner="this notebook"), replace(process(owner="this notebook's python3"), who="this"))
+    rows = (process(owner="this notebook"), changed(process(owner="this notebook's python3"), who="this"))
     called = phrases.called(replace(BUSY, processes=rows), "session")
 
-    assert [row.owner for row in called.processes] == ["this notebook", "this session's python3"]
+    assert [row.owner.text for row in called.processes] == ["this notebook", "this session's python3"]

@@ -28,6 +28,6 @@ def test_processes_that_cannot_be_read_hold_up_no_cell(monkeypatch: pytest.Monke
     hung.set()
     machine.close()
 
-    owners = [[row.owner for row in one.table.processes if row.pid == neighbour.pid] for one in seen]
+    owners = [[row.owner.text for row in one.table.processes if row.process.pid == neighbour.pid] for one in seen]
     assert owners == [["a process that does not answer"]] * 2
     assert HANGS not in (note for one in seen for note in one.table.notes)  # it is one of them, and not the machine

@@ -9,9 +9,10 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.figures import jax
+from tests.rows import changed, changed_gpu
 from tests.sizes import GIB
 from tfgpu_magic.engine.status import Status
-from tfgpu_magic.model.report import GpuUse
+from tfgpu_magic.model.report import GpuUse, LogicalGpu
 from tfgpu_magic.model.rows import Share, Table
 
 from .tables import ABSENT, BUSY, EMPTY, HOSTILE, process, torch
@@ -68,8 +69,8 @@ def test_columns_are_aligned_and_units_stand_once() -> None:
     )
 
 
-DEAF = replace(EMPTY, gpus=(replace(EMPTY.gpus[0], error="no list of processes"),))
-UNUSED = replace(BUSY, time=100.0 + 7200, processes=(replace(process(8), unused=100.0),))
+DEAF = replace(EMPTY, gpus=(changed_gpu(EMPTY.gpus[0], error="no list of processes"),))
+UNUSED = replace(BUSY, time=100.0 + 7200, processes=(changed(process(8), unused=100.0),))
 JAX = replace(EMPTY, processes=(replace(process(), use=GpuUse(gpu="0", figures=jax(GIB, 2 * GIB, 4 * GIB))),))
 TORCH = replace(EMPTY, processes=(torch(0.5, 1.25),))
 
@@ -97,8 +98,8 @@ def test_a_hostile_name_is_text_and_nothing_else() -> None:
     hostile = replace(EMPTY, processes=(process(owner=HOSTILE), process(owner="<b>" * 3_000)))
     text, fragment = repr(Status(hostile)), html(hostile)
     page = Page(fragment)
-    row = replace(BUSY.gpus[0], name=HOSTILE, logical="<i>", policy=HOSTILE, gpu="<u>")
-    gpus = (row, replace(BUSY.gpus[2], error=HOSTILE))
+    row = changed_gpu(BUSY.gpus[0], name=HOSTILE, logical=(LogicalGpu(name="<i>"),), policy=HOSTILE)
+    gpus = (row, changed_gpu(BUSY.gpus[2], error=HOSTILE))
     elsewhere = Page(html(replace(BUSY, gpus=gpus, summary=HOSTILE, notes=(HOSTILE,))))
 
     assert len(text.splitlines()) == 5
@@ -163,7 +164,7 @@ REST = tuple(Share(who="others", text=text, size=GIB) for text in ("not listed y
 def test_bars_have_their_shares_in_words_and_legends_what_is_drawn() -> None:
     drawn = html(BUSY)
     rests = html(replace(BUSY, gpus=tuple(replace(BUSY.gpus[0], shares=(rest,)) for rest in REST)))
-    kept = html(replace(BUSY, gpus=(replace(BUSY.gpus[0], free=int(18.5 * 2**30)),)))
+    kept = html(replace(BUSY, gpus=(changed_gpu(BUSY.gpus[0], free=int(18.5 * 2**30)),)))
     nothing = html(replace(EMPTY, gpus=(replace(BUSY.gpus[0], shares=BUSY.gpus[0].shares[-1:]),)))
     (bar,) = [tag for tag in Page(drawn).all("div") if tag.get("role") == "img"]
     widths = [float(width) for width in re.findall(r'style="width:([\d.]+)%"', drawn)]

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from tests.figures import tensorflow
+from tests.rows import changed, changed_gpu
 from tests.sizes import GIB
 from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE, process
 from tfgpu_magic.model.report import GpuUse
@@ -18,14 +19,14 @@ USED = replace(
     BUSY,
     summary="",
     every=1.0,
-    gpus=(replace(BUSY.gpus[0], utilisation=37), *BUSY.gpus[1:]),
+    gpus=(changed_gpu(BUSY.gpus[0], sensors={"utilisation": 37}), *BUSY.gpus[1:]),
     processes=(
         replace(
             process(48, owner="train.ipynb", pid=2373),
             use=GpuUse(gpu="0", policy="limit 48 GiB", figures=tensorflow(31 * GIB, 45 * GIB)),
         ),
         process(10.1, pid=2533),
-        replace(process(3.1, owner="maria", pid=2811), who="other"),
+        changed(process(3.1, owner="maria", pid=2811), who="other"),
         process(13, gpu="1", pid=None, owner="others"),
     ),
 )
@@ -93,7 +94,7 @@ def test_of_many_gpus_those_without_room_are_counted_above_the_notes(height: int
     drawn = lines(
         replace(
             USED,
-            gpus=tuple(replace(USED.gpus[0], gpu=name) for name in names),
+            gpus=tuple(changed_gpu(USED.gpus[0], index=int(name)) for name in names),
             processes=tuple(process(1, pid=number, gpu=name) for name in names for number in (10, 11)),
             summary="A note.",
         ),
@@ -111,9 +112,9 @@ def test_hostile_names_stay_in_their_line_and_send_nothing_to_the_terminal() -> 
 
 
 def test_of_unified_memory_what_other_programs_use_is_not_drawn_as_free() -> None:
-    free = USED.gpus[0].free or 0
+    free = USED.gpus[0].gpu.free or 0
     much, little = (
-        lines(replace(USED, gpus=(replace(USED.gpus[0], unified=True, free=size),)))[2].count("·")
+        lines(replace(USED, gpus=(changed_gpu(USED.gpus[0], unified=True, free=size),)))[2].count("·")
         for size in (free, free // 3)
     )
 

@@ -9,6 +9,7 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 
 from tests.insight.cases import case, gpu, holding, pool, row, shortage
+from tests.rows import changed
 from tests.sizes import GIB, MIB
 from tests.views.tables import HOSTILE
 from tfgpu_magic.insight.why.answer import NONE, NOTHING, TRIED, Why
@@ -125,7 +126,7 @@ def test_each_cause_has_its_sentence(facts: dict[str, Any], said: str) -> None:
 
 
 def test_this_notebook_which_has_just_run_a_cell_is_not_called_unused() -> None:
-    own = replace(row(4, "this notebook", who="this"), unused=10_000.0 - 120)
+    own = changed(row(4, "this notebook", who="this"), unused=10_000.0 - 120)
 
     assert "unused" not in repr(Why(case(processes=(own,))))
 

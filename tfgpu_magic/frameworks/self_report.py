@@ -12,7 +12,7 @@ from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.report import GpuUse, LogicalGpu, Report
+from tfgpu_magic.model.report import GpuUse, LogicalGpu, Parked, Report
 from tfgpu_magic.model.said import in_a_row, in_commas, say
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.owners.pids import descendants
@@ -28,8 +28,8 @@ _Changed: TypeAlias = Mapping[str, Mapping[str, int | None]]
 ORDER_TIMEOUT = 0.4
 """Seconds to wait for CUDA's order of GPUs: a report must be quick, and the order is known after the first plan."""
 
-away: Callable[[], Mapping[str, tuple[int | None, float | None]]] = dict
-"""Returns what `GpuUse` has as `parked` and `back`, by the GPU's UUID; `parking` sets it."""
+away: Callable[[], Mapping[str, Parked]] = dict
+"""Returns what was parked, by the GPU's UUID; `parking` sets it."""
 
 DEFAULT = say("default: no limit")
 """The policy of a GPU for which nothing was asked."""
@@ -72,7 +72,7 @@ def brief() -> Report:
     limits, changed = _limits(process, plan), registry.changed(plan.others.parts)
     promised = _most(plan, limits.by_gpu, changed, promised=True)
     uses = tuple(
-        replace(use, limit=None if use.parked else promised.get(use.gpu))  # others may have the room meanwhile
+        replace(use, limit=None if use.parked.size else promised.get(use.gpu))  # others may have the room meanwhile
         for use in _uses(process, plan, {}, limits, changed)
     )
     return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value)
@@ -127,7 +127,6 @@ def _uses(
                 policy = in_words((limit,), grows=False)
         if uuid in RUNTIME.differs_by_driver:
             policy = say("{policy}, not in force", policy=policy)
-        parked, back = moved.get(uuid, (None, None))
         use = GpuUse(
             gpu=labels.get(uuid, uuid),
             policy=policy,
@@ -135,8 +134,7 @@ def _uses(
             figures=figures.get(uuid, ()),
             limit=limit,
             asked=RUNTIME.asked_at,
-            parked=parked,
-            back=back,
+            parked=moved.get(uuid, Parked()),
         )
         uses.append(use)
     return uses

@@ -63,6 +63,13 @@ _FIRST_PASSED = 3  # SD_LISTEN_FDS_START
 _MACHINE, _GPU = ("hostname",), ("uuid", "gpu", "hostname")
 _USER, _POD = (*_GPU, "username"), (*_GPU, "pod_uid", "container_id")
 
+SENSORS = {
+    "utilisation": ("gpu_utilization_ratio", "Part of the time in which a GPU ran any kernel.", 100),
+    "temperature": ("gpu_temperature_celsius", "Temperature of a GPU.", 1),
+    "power": ("gpu_power_watts", "Power that a GPU draws.", 1),
+}
+"""The metric of each of `nvml_calls.SENSORS`: its name, what it tells, and by what a figure is divided for it."""
+
 METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "up": ("Whether the machine's figures are there and fresh; if not, there are no others.", _MACHINE),
     "last_reading_timestamp_seconds": ("When the GPUs were last read; left out while they sleep.", _MACHINE),
@@ -71,9 +78,7 @@ METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "gpu_error": ("Whether a GPU's figures cannot be read.", _GPU),
     "gpu_memory_total_bytes": ("Memory of a GPU, or of a MIG instance.", _GPU),
     "gpu_memory_used_bytes": ("Memory that is in use by anyone.", _GPU),
-    "gpu_utilization_ratio": ("Part of the time in which a GPU ran any kernel.", _GPU),
-    "gpu_temperature_celsius": ("Temperature of a GPU.", _GPU),
-    "gpu_power_watts": ("Power that a GPU draws.", _GPU),
+    **{name: (text, _GPU) for name, text, _ in SENSORS.values()},
     "held_bytes": ("Memory that a user's processes hold of a GPU.", _USER),
     "held_unused_bytes": ("What of that was not used for a minute or longer.", _USER),
     "processes": ("Processes of a user on a GPU.", _USER),
@@ -170,9 +175,9 @@ def _figures(gpu: Gpu) -> Iterator[tuple[str, float | None]]:
     if gpu.unified and gpu.total is not None and gpu.free is not None:
         used = gpu.total - gpu.free  # programs of the processor have some, too
     yield "gpu_memory_used_bytes", None if gpu.mig or gpu.error else used
-    yield "gpu_utilization_ratio", None if gpu.utilisation is None else gpu.utilisation / 100
-    yield "gpu_temperature_celsius", gpu.temperature
-    yield "gpu_power_watts", None if gpu.power is None else gpu.power / 1000
+    for sensor, (name, _, units) in SENSORS.items():
+        value = gpu.sensors.get(sensor)
+        yield name, None if value is None else value / units
 
 
 def _users(seen: MachineSeen, gpu: Gpu, rows: Sequence[Process], where: tuple[str, ...]) -> Iterator[Sample]:

@@ -118,8 +118,11 @@ def trouble(table: Table) -> str:
     """Return why a table does not show all that is on the GPUs, as it is now; empty where it does."""
     if table.error or not table.time or table.stale_since:
         return table.error or "there are no fresh figures of the GPUs"
-    flawed = next((f"GPU {gpu.gpu}: {gpu.error}" for gpu in table.gpus if gpu.error), "")
-    return flawed or ("the driver does not name all processes" if any(row.untold for row in table.processes) else "")
+    gpus = [row.gpu for row in table.gpus]
+    flawed = next((f"GPU {gpu.label}: {gpu.error}" for gpu in gpus if gpu.error), "")
+    silent = {gpu.label for gpu in gpus if not gpu.listed}
+    untold = any(row.unlisted and row.process.gpu in silent for row in table.processes)
+    return flawed or ("the driver does not name all processes" if untold else "")
 
 
 def rule_of(table: Any, groups: Container[str]) -> Rule:

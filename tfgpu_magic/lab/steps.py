@@ -19,6 +19,7 @@ from tfgpu_magic.errors import MonitorError, PolicyError
 from tfgpu_magic.lab import file
 from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, rule_of, step, trouble
 from tfgpu_magic.model.parts import parts
+from tfgpu_magic.model.rows import NOT_REPORTED
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners.pids import began, descendants, is_call
 from tfgpu_magic.monitor.table.fetch import Watcher
@@ -267,22 +268,25 @@ class IdleSteps:
 
 def _found(pid: int, served: Notebook, table: Table) -> KernelLook:
     """Return what is found of a kernel."""
-    rows = [row for row in table.processes if row.notebook and row.notebook.kernel == served.kernel]
-    known = next((row.notebook for row in rows if row.notebook), served)
-    held = [row.held for row in rows]
+    notebooks = [(row, row.owner.notebook) for row in table.processes]
+    rows = [row for row, notebook in notebooks if notebook and notebook.kernel == served.kernel]
+    known = next((row.owner.notebook for row in rows if row.owner.notebook), served)
+    held = [row.process.held for row in rows]
     size = None if None in held else sum(filter(None, held))
     pids = descendants(pid)
-    parked = sum(row.use.parked or 0 for row in rows if row.use)
-    works = known.state in AT_WORK_STATES or any(row.utilisation or row.call for row in rows) or any(map(is_call, pids))
-    unknown = known.state != "idle" or any(row.unused is None for row in rows)
+    parked = sum(row.use.parked.size or 0 for row in rows)
+    reporting = (row.owner.kernel for row in rows if row.use != NOT_REPORTED and row.owner.kernel)
+    busy = any(row.process.utilisation or row.owner.call for row in rows)
+    works = known.state in AT_WORK_STATES or busy or any(map(is_call, pids))
+    unknown = known.state != "idle" or any(row.process.unused is None for row in rows)
     return KernelLook(
         notebook=served,
         pid=pid,
-        parks=0 if parked else next((row.kernel for row in rows if row.use and row.kernel), 0),
+        parks=0 if parked else next(reporting, 0),
         held=0 if size is not None and size <= parked else size,
         used=True if works else None if unknown else False,
         active=known.active,
-        mark=repr(sorted((row.gpu, row.pid or 0, row.unused or 0.0) for row in rows)),
+        mark=repr(sorted((row.process.gpu, row.process.pid, row.process.unused or 0.0) for row in rows)),
         cpu=_cpu(pid, *pids),
     )
 

@@ -167,16 +167,17 @@ _LONGEST = 40  # characters of a name in a column; of a longer one the end is sh
 
 
 def _gpu(row: GpuRow, *, none: str) -> list[str]:
-    start = [row.gpu, phrases.name(row), row.logical or none]
-    if row.error and row.used is None:
-        return [*start, f"N/A: {phrases.plain(row.error, longest=100)}."]
-    return [*start, phrases.held(row), phrases.with_unit(row.free), phrases.use(row), phrases.plain(row.policy)]
+    gpu = row.gpu
+    start = [gpu.label, phrases.name(gpu), row.own.names or none]
+    if gpu.error and gpu.used is None:
+        return [*start, f"N/A: {phrases.plain(gpu.error, longest=100)}."]
+    return [*start, phrases.held(gpu), phrases.with_unit(gpu.free), phrases.use(row), phrases.plain(row.own.policy)]
 
 
 def _process(row: ProcessRow, now: float, *, policy: bool) -> list[list[str]]:
-    owner = phrases.owner(row, now, longest=_LONGEST)
-    asked = phrases.plain(row.use.policy) if policy and row.use else ""
-    line = [row.gpu, phrases.pid(row), row.kind or "-", owner, phrases.with_unit(row.held), asked]
+    owner, process = phrases.owner(row, now, longest=_LONGEST), row.process
+    asked = phrases.plain(row.use.policy) if policy else ""
+    line = [process.gpu, phrases.pid(row), process.kind or "-", owner, phrases.with_unit(process.held), asked]
     return [line, *(["", "", "", f"  {words}", "", ""] for words in phrases.details(row))]
 
 

@@ -166,26 +166,27 @@ def _side(head: str) -> str:
 
 
 def _gpu(row: GpuRow, *, kernel: bool) -> str:
-    name = f'<td class="tfgpu-name">{_safe(phrases.name(row))}</td>'
-    start = f'<th scope="row" class="tfgpu-n">{_safe(row.gpu)}</th>{name}'
-    if row.error and row.used is None:
-        memory = f'<td colspan="2">N/A: {_safe(phrases.plain(row.error, longest=100))}.</td>'
+    gpu, own = row.gpu, row.own
+    name = f'<td class="tfgpu-name">{_safe(phrases.name(gpu))}</td>'
+    start = f'<th scope="row" class="tfgpu-n">{_safe(gpu.label)}</th>{name}'
+    if gpu.error and gpu.used is None:
+        memory = f'<td colspan="2">N/A: {_safe(phrases.plain(gpu.error, longest=100))}.</td>'
     else:
-        free = f'<td class="tfgpu-n">{_safe(phrases.with_unit(row.free))}</td>'
-        memory = f'<td class="tfgpu-held">{_safe(phrases.held(row))}{_bar(row)}</td>{free}'
+        free = f'<td class="tfgpu-n">{_safe(phrases.with_unit(gpu.free))}</td>'
+        memory = f'<td class="tfgpu-held">{_safe(phrases.held(gpu))}{_bar(row)}</td>{free}'
     if not kernel:
         return start + memory
-    use, policy = _safe(phrases.use(row)), _safe(phrases.plain(row.policy))
-    return f'{start}<td>{_safe(row.logical or "-")}</td>{memory}<td class="tfgpu-use">{use}</td><td>{policy}</td>'
+    use, policy = _safe(phrases.use(row)), _safe(phrases.plain(own.policy))
+    return f'{start}<td>{_safe(own.names or "-")}</td>{memory}<td class="tfgpu-use">{use}</td><td>{policy}</td>'
 
 
 def _bar(row: GpuRow) -> str:
     """Draw a GPU's memory by owner. Shares may not add up to the total, which includes the driver's reserve."""
-    whole = max(row.total or 0, sum(share.size for share in row.shares))
+    whole = max(row.gpu.total or 0, sum(share.size for share in row.shares))
     if not row.shares or not whole:
         return ""
     label = _safe(
-        ", ".join([*(f"{share.text} {phrases.with_unit(share.size)}" for share in row.shares), *phrases.kept(row)])
+        ", ".join([*(f"{share.text} {phrases.with_unit(share.size)}" for share in row.shares), *phrases.kept(row.gpu)])
     )
     parts = "".join(
         f'<span class="tfgpu-{share.who}" style="width:{100 * share.size / whole:.2f}%"></span>' for share in row.shares
@@ -196,11 +197,11 @@ def _bar(row: GpuRow) -> str:
 def _process(row: ProcessRow, now: float) -> str:
     # bdi: a right-to-left name stays in its cell.
     details = "".join(f"<br>{_safe(line)}" for line in phrases.details(row))
-    owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(phrases.owner(row, now, longest=_LONGEST))}</bdi>{details}"
+    owner = f"{_key(_KEYS[row.owner.who])}<bdi>{_safe(phrases.owner(row, now, longest=_LONGEST))}</bdi>{details}"
     return (
-        f'<td class="tfgpu-n">{_safe(row.gpu)}</td><td class="tfgpu-n">{phrases.pid(row)}</td>'
-        f'<td>{_safe(row.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'
-        f'<td class="tfgpu-n">{_safe(phrases.with_unit(row.held))}</td>'
+        f'<td class="tfgpu-n">{_safe(row.process.gpu)}</td><td class="tfgpu-n">{phrases.pid(row)}</td>'
+        f'<td>{_safe(row.process.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'
+        f'<td class="tfgpu-n">{_safe(phrases.with_unit(row.process.held))}</td>'
     )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfgpu_magic.model.rows import GpuRow, ProcessRow, Table
+    from tfgpu_magic.model.snapshot import Gpu
 
 NOBODY = "No process holds GPU memory."
 SIMULATED = "Simulated GPUs: memory is counted as on real ones, and what they compute means nothing."
@@ -46,15 +47,15 @@ def seconds(length: float) -> str:
     return " ".join(f"{number} {unit}" for unit, number in parts.items() if number)
 
 
-def held(row: GpuRow) -> str:
+def held(gpu: Gpu) -> str:
     """Write what is held of a GPU: ``61.2 / 80 GiB``; and where the driver limits it, what can be had of it here."""
-    most = "" if row.limit == row.total else f": {gib(row.limit).removesuffix('.0')} GiB"
-    return f"{gib(row.used)} / {gib(row.total).removesuffix('.0')} GiB{f' (your limit{most})' * bool(row.limit)}"
+    most = "" if gpu.limit == gpu.total else f": {gib(gpu.limit).removesuffix('.0')} GiB"
+    return f"{gib(gpu.used)} / {gib(gpu.total).removesuffix('.0')} GiB{f' (your limit{most})' * bool(gpu.limit)}"
 
 
 def use(row: GpuRow) -> str:
     """Write this notebook's TensorFlow figures on a GPU: ``in use 31.2  peak 44.9 GiB``; nothing when unknown."""
-    line = "  ".join(f"{one.what} {gib(one.size):>4}" for one in row.figures if one.framework == TENSORFLOW)
+    line = "  ".join(f"{one.what} {gib(one.size):>4}" for one in row.own.figures if one.framework == TENSORFLOW)
     return f"{plain(line)} GiB" if line else ""
 
 
@@ -65,12 +66,11 @@ def details(row: ProcessRow) -> list[str]:
 
 def parked(row: ProcessRow) -> str:
     """Write ``parked: 12 GiB in host memory, 0.5 GiB stay``, or ``back in 3.2 s``; nothing of what was never parked."""
-    if row.use is None or (row.use.parked is None and row.use.back is None):
-        return ""
-    if row.use.parked is None:
-        return say("back in {time}", time=seconds(row.use.back or 0))
-    size, stay = (gib(one).removesuffix(".0") for one in (row.use.parked, row.held))
-    if row.held is None:
+    parked, held = row.use.parked, row.process.held
+    if parked.size is None:
+        return "" if parked.back is None else say("back in {time}", time=seconds(parked.back))
+    size, stay = (gib(one).removesuffix(".0") for one in (parked.size, held))
+    if held is None:
         return say("parked: {size} GiB in host memory", size=size)
     return say("parked: {size} GiB in host memory, {stay} GiB stay", size=size, stay=stay)
 
@@ -78,25 +78,27 @@ def parked(row: ProcessRow) -> str:
 def figures(row: ProcessRow) -> list[str]:
     """Write other frameworks' figures on a process, a line each: ``PyTorch allocated 0.3  reserved 1.2 GiB``."""
     lines: dict[str, str] = {}
-    for one in row.use.figures if row.use else ():
+    for one in row.use.figures:
         if one.framework != TENSORFLOW:
             before = f"{lines[one.framework]} " if one.framework in lines else one.framework
             lines[one.framework] = f"{before} {one.what} {gib(one.size)}"
     return [f"{plain(line, longest=200)} GiB" for line in lines.values()]
 
 
-def kept(row: GpuRow) -> list[str]:
+def kept(gpu: Gpu) -> list[str]:
     """Write what the driver keeps of a GPU, which is neither held nor free, if it is not negligible."""
-    if row.total is None or row.used is None or row.free is None or row.limit is not None or row.unified:
+    if gpu.total is None or gpu.used is None or gpu.free is None or gpu.limit is not None or gpu.unified:
         return []
-    size = row.total - row.used - row.free
+    size = gpu.total - gpu.used - gpu.free
     return [f"kept by the driver {with_unit(size)}"] if size >= _SMALLEST * BINARY["GiB"] else []
 
 
 def called(table: Table, here: str) -> Table:
     """Rename the viewing process and its children in a table: a session or a program has no notebook."""
     processes = tuple(
-        replace(row, owner=row.owner.replace("this notebook", f"this {here}", 1)) if row.who == "this" else row
+        replace(row, owner=replace(row.owner, text=row.owner.text.replace("this notebook", f"this {here}", 1)))
+        if row.owner.who == "this"
+        else row
         for row in table.processes
     )
     gpus = tuple(
@@ -109,20 +111,20 @@ def called(table: Table, here: str) -> Table:
     return replace(table, gpus=gpus, processes=processes)
 
 
-def name(row: GpuRow) -> str:
+def name(gpu: Gpu) -> str:
     """Write a GPU's name, and what is special about it."""
-    special = [word for word, holds in (("MIG", row.mig), ("unified", row.unified)) if holds]
-    return plain(row.name) + (f" ({', '.join(special)})" if special else "")
+    special = [word for word, holds in (("MIG", gpu.mig), ("unified", gpu.unified)) if holds]
+    return plain(gpu.name or "") + (f" ({', '.join(special)})" if special else "")
 
 
 def pid(row: ProcessRow) -> str:
     """Write a process's id; ``-`` where it has none here."""
-    return "-" if row.pid is None or row.pid < 0 else str(row.pid)
+    return str(row.process.pid) if row.process.pid > 0 else "-"
 
 
-def percent(part: int | None) -> str:
+def percent(part: float | None) -> str:
     """Write a percentage: ``37%``, and ``N/A`` for None."""
-    return "N/A" if part is None else f"{part}%"
+    return "N/A" if part is None else f"{part:.0f}%"
 
 
 def owner(row: ProcessRow, now: float, *, longest: int) -> str:
@@ -136,10 +138,10 @@ def owner(row: ProcessRow, now: float, *, longest: int) -> str:
         now: seconds since the epoch.
         longest: how many characters of the name may stay.
     """
-    name, notebook = plain(row.owner, longest=longest), row.notebook
-    told = notebook is not None and row.who == "mine" and notebook.state != "unknown"  # `rows.UNKNOWN`
+    name, notebook, since = plain(row.owner.text, longest=longest), row.owner.notebook, row.process.unused
+    told = notebook is not None and row.owner.who == "mine" and notebook.state != "unknown"  # `rows.UNKNOWN`
     state = plain(notebook.state) if notebook is not None and told else ""
-    unused = now - row.unused if row.unused is not None else 0.0
+    unused = now - since if since is not None else 0.0
     idle = now - notebook.active if notebook is not None and notebook.active is not None and state == "idle" else 0.0
     said = [f"{state} {duration(idle)}" if idle >= 60 else state] if state else []
     if unused >= 60:
@@ -199,18 +201,19 @@ _LONGEST_FACT = 600
 
 def of_kernel(table: Table) -> bool:
     """Tell whether a kernel has reported on its GPUs, so that its columns have content."""
-    return any(row.logical or row.policy or use(row) for row in table.gpus)
+    return any(row.own.logical or row.own.policy or use(row) for row in table.gpus)
 
 
 def no_holders(table: Table) -> list[str]:
     """Say that no process holds memory, if there is none and every GPU could be read."""
-    silent = table.processes or any(row.error for row in table.gpus)
+    silent = table.processes or any(row.gpu.error for row in table.gpus)
     return [] if silent else [NOBODY]
 
 
 def remarks(table: Table) -> list[str]:
     """List the sentences below the tables: failures of single GPUs, this kernel's state, notes."""
-    troubles = [f"GPU {row.gpu}: {row.error}." for row in table.gpus if row.error and row.used is not None]
+    gpus = [row.gpu for row in table.gpus]
+    troubles = [f"GPU {gpu.label}: {gpu.error}." for gpu in gpus if gpu.error and gpu.used is not None]
     simulated = [SIMULATED] if table.simulated else []
     summary = [table.summary] if table.summary else []
     return [safe(line) for line in (*troubles, *summary, *table.notes, *simulated)]

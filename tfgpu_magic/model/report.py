@@ -50,19 +50,31 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """What has become of a process's memory of a GPU that was parked.
+
+    Attributes:
+        size: bytes that are in host memory until the next cell; None where none are.
+        back: seconds that bringing them back took the last time; None before, and while it is parked.
+    """
+
+    size: int | None = None
+    back: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
     """What this kernel does, or will do, with one GPU.
 
     Attributes:
         gpu: the `Gpu.label`; the UUID, where the kernel has not looked at the machine's GPUs.
-        policy: in words, ``limit 2 GiB``, ``growth``, ``hidden``, ``default: no limit``, ``unknown``.
+        policy: the policy for it in words: ``limit 2 GiB``, ``growth``, ``hidden``, ``default: no limit``, ``unknown``.
         logical: TensorFlow's logical GPUs on it, in TensorFlow's order; empty when hidden.
-        figures: those of the frameworks that are awake and have used it, each framework's together.
+        figures: those of the frameworks that are awake and have used it.
         limit: bytes that its policy, in force or waiting, lets its frameworks take, CUDA's context apart; None where
             nothing limits them.
         asked: when that policy was asked for, in seconds since the epoch; None where none was.
-        parked: bytes that are in host memory until the next cell; None where none are.
-        back: seconds that bringing them back took the last time; None before, and while it is parked.
+        parked: what was parked of it.
     """
 
     gpu: str
@@ -71,8 +83,12 @@ class GpuUse:
     figures: tuple[Figure, ...] = ()
     limit: int | None = None
     asked: float | None = None
-    parked: int | None = None
-    back: float | None = None
+    parked: Parked = Parked()
+
+    @property
+    def names(self) -> str:
+        """TensorFlow's names for the GPU: ``GPU:0 GPU:1``."""
+        return " ".join(one.name for one in self.logical)
 
     @property
     def used(self) -> int | None:
@@ -155,7 +171,8 @@ class Report:
 def _use(fields: dict[str, Any]) -> GpuUse:
     logical = tuple(_made(LogicalGpu, one) for one in fields["logical"])
     figures = tuple(_made(Figure, one) for one in fields["figures"])
-    return _made(GpuUse, {**fields, "logical": logical, "figures": figures})
+    parked = _made(Parked, fields["parked"])
+    return _made(GpuUse, {**fields, "logical": logical, "figures": figures, "parked": parked})
 
 
 def _made(cls: Callable[..., Data], fields: dict[str, Any]) -> Data:

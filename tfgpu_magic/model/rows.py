@@ -7,18 +7,14 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from tfgpu_magic.units import BINARY
+from tfgpu_magic.model.report import GpuUse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from tfgpu_magic.model.report import Figure, GpuUse
-    from tfgpu_magic.model.snapshot import Process
+    from tfgpu_magic.model.snapshot import Gpu, Process
 
-OnGpu = TypeVar("OnGpu", "ProcessRow", "Process")
-
-SPARE_AFTER, SPARE = 300.0, 256 * BINARY["MiB"]
-"""Seconds without activity, and bytes held and not used, from which on a notebook is worth shutting down."""
+Row = TypeVar("Row")
 
 Who = Literal["this", "mine", "other", "gone", "unknown"]
 """This kernel and its children; my other processes; other users'; ended; not a pid of this machine."""
@@ -37,7 +33,7 @@ class Notebook:
         name: what to call it, such as ``train.ipynb``; empty when that is not known.
         path: its path; on the kernel's server where that is the source, else in the file system; empty when not known.
         kernel: the kernel's id on that server; empty where the source is not a server.
-        state: ``busy``, ``idle`` or another of Jupyter's words for a kernel's state: `UNKNOWN` of one that only its
+        state: ``busy``, ``idle`` or another of Jupyter's words for a kernel's state: ``unknown`` of one that only its
             command line tells; empty of what need be no kernel.
         active: when it was last active, in seconds since the epoch; None when not known.
         also: the other documents and consoles that share the kernel, by path or name.
@@ -57,12 +53,40 @@ class Notebook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """The owner of a process.
+
+    Attributes:
+        pid: the process id.
+        who: whose it is: of ``this`` notebook, of this user's others (``mine``), of an ``other`` user, ``gone`` or
+            ``unknown``.
+        text: its name for people; as the process wrote it, so a view must escape it.
+        child: what the process is called beside its notebook's name, if a kernel has started it and it is not the
+            kernel; else empty. May be hostile text, too.
+        notebook: what is known of the kernel that this process is, or is a child of; None if it is none.
+        kernel: the pid of that kernel; its own where it is no kernel's child; None of what is not this user's.
+        call: whether it is an isolated cell or call, which can be stopped without its kernel.
+        began: when it began, in the system's ticks, so that it can be told from a later process with its pid; None of
+            what is not this user's.
+    """
+
+    pid: int
+    who: Who
+    text: str
+    child: str = ""
+    notebook: Notebook | None = None
+    kernel: int | None = None
+    call: bool = False
+    began: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
     """A part of a GPU's memory.
 
     Attributes:
         who: whose it is.
-        text: the same for people.
+        text: its owner, for people.
         size: bytes.
     """
 
@@ -71,54 +95,23 @@ class Share:
     size: int
 
 
+NOT_REPORTED = GpuUse(gpu="")
+"""What a process reports of a GPU if it reports nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRow:
-    """One GPU or MIG instance. All sizes are bytes; None is unknown.
+    """One GPU or MIG instance.
 
     Attributes:
-        gpu: the `Gpu.label`.
-        uuid: the `Gpu.uuid`.
-        name: the product's name, without its maker's.
-        logical: TensorFlow's names for it, ``GPU:0 GPU:1``; empty when it has none.
-        used: bytes in use by any process.
-        total: bytes of memory.
-        free: bytes that are not in use.
-        utilisation: percent of the last moment in which any kernel ran.
-        temperature: degrees Celsius.
-        power: milliwatts.
-        figures: this notebook's frameworks' figures on it.
-        policy: this notebook's policy in words; empty when there is none.
-        unified: whether memory is shared with the CPU.
-        mig: whether this GPU is cut into instances, which have rows of their own.
-        instance: whether this is such an instance.
-        error: why figures are missing, in words.
-        shares: whose the memory is, in the order of `ShareOf`; empty when that is unknown.
-        limit: the most that the driver lets this process's cgroup have, with all that runs in it; None without a limit.
+        gpu: the driver's figures, with the product's name without its maker's.
+        own: what this notebook reports of it.
+        shares: whose the memory is: `this` notebook's, `mine` elsewhere, `others`', or `free`.
     """
 
-    gpu: str
-    name: str
-    uuid: str | None = None
-    logical: str = ""
-    used: int | None = None
-    total: int | None = None
-    free: int | None = None
-    utilisation: int | None = None
-    temperature: int | None = None
-    power: int | None = None
-    figures: tuple[Figure, ...] = ()
-    policy: str = ""
-    unified: bool = False
-    mig: bool = False
-    instance: bool = False
-    error: str | None = None
+    gpu: Gpu
+    own: GpuUse = NOT_REPORTED
     shares: tuple[Share, ...] = ()
-    limit: int | None = None
-
-    @property
-    def most(self) -> int | None:
-        """The bytes that can be had here: the GPU's memory, or less of it, as `Gpu.most`."""
-        return self.total if self.total is None or self.limit is None else min(self.total, self.limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,69 +119,34 @@ class ProcessRow:
     """One process on one GPU, or all of another user's there, or all that could not be named together.
 
     Attributes:
-        gpu: the `Gpu.label`.
-        pid: the process id, negative where it has none here, or stands for several; None for what no listed process
-            accounts for.
-        kind: ``C``, ``G``, ``C+G`` or ``M+C``; empty where the driver does not list it.
-        who: whose it is.
-        owner: the same for people; may be hostile text, so a view must escape it.
-        held: bytes; None where the driver has no figure.
-        use: the process's own report; None where there is none.
-        notebook: the notebook that it belongs to; None where it belongs to none, or that is not known.
-        kernel: the pid of that notebook's kernel, or its own; None of what is not mine.
-        child: what the process is called beside its notebook's name, if a kernel has started it and it is not the
-            kernel; else empty. May be hostile text, too.
-        call: whether it is an isolated cell or call.
-        untold: whether it stands for processes that the driver could name and does not.
+        process: the driver's figures. Its pid is 0 or negative where it has none here, or stands for several; its kind
+            is empty where the driver does not list it.
+        owner: whose it is.
+        use: the process's own report.
         tone: the number of its notebook's tone, the same on every GPU and in every view; None of what is not mine.
-        utilisation: percent of the GPU that its kernels take; None where the driver does not tell.
-        unused: since when it has held memory without using the GPU, in seconds since the epoch; None while it uses it,
-            or that is not known.
-        began: when the process began (`pids.began`); None of what is not mine, or has no pid here.
+        spare: whether it is another notebook of mine that has long been idle and keeps much that it does not use.
+        unlisted: whether it is no process, but the memory for which none is listed.
     """
 
-    gpu: str
-    pid: int | None
-    kind: str
-    who: Who
-    owner: str
-    held: int | None
-    use: GpuUse | None = None
-    notebook: Notebook | None = None
-    kernel: int | None = None
-    child: str = ""
-    call: bool = False
-    untold: bool = False
+    process: Process
+    owner: Owner
+    use: GpuUse = NOT_REPORTED
     tone: int | None = None
-    utilisation: int | None = None
-    unused: float | None = None
-    began: int | None = None
+    spare: bool = False
+    unlisted: bool = False
 
     @property
     def known(self) -> int | None:
         """Bytes that it surely takes: held, or its own figure where the driver cannot list it."""
-        return self.use.taken if self.held is None and not self.kind and self.use else self.held
-
-    def spare(self, now: float) -> bool:
-        """Tell whether it is another notebook of mine that has long been idle and keeps much that it does not use.
-
-        Args:
-            now: seconds since the epoch.
-        """
-        used, notebook = self.use.used if self.use else None, self.notebook
-        if self.who != "mine" or self.child or self.held is None or used is None or notebook is None:
-            return False
-        if self.use is not None and self.use.parked:
-            return False  # it keeps what it needs
-        idle = now - notebook.active if notebook.state == "idle" and notebook.active is not None else 0.0
-        return idle >= SPARE_AFTER and self.held - used >= SPARE
+        held, kind = self.process.held, self.process.kind
+        return self.use.taken if held is None and not kind else held
 
 
-def by_gpu(rows: Iterable[OnGpu]) -> dict[str, list[OnGpu]]:
-    """Return processes, or their rows, by the label of their GPU."""
-    found: dict[str, list[OnGpu]] = defaultdict(list)
+def by_gpu(rows: Iterable[Row], label: Callable[[Row], str]) -> dict[str, list[Row]]:
+    """Return rows by the label of their GPU, which `label` returns."""
+    found: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        found[row.gpu].append(row)
+        found[label(row)].append(row)
     return found
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from itertools import chain, groupby, repeat, starmap
-from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tfgpu_magic.units import BINARY
 
@@ -20,6 +18,10 @@ SIMULATED = "Simulated"
 SMALLEST_REST = 256 * BINARY["MiB"]
 """Bytes in use without a process from which on they are told: the driver itself takes less."""
 
+Record = TypeVar("Record", "Gpu", "Process")
+
+_SHORT = 12  # characters of the UUID of a GPU whose number is not known
+
 _JSON = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -27,7 +29,8 @@ class Gpu(NamedTuple):
     """One GPU, or one MIG instance of a GPU. All sizes are bytes; None is unknown.
 
     Attributes:
-        index: the number of the GPU, as the driver counts; MIG instances carry their parent's.
+        index: the number of the GPU, as the driver counts; MIG instances carry their parent's. Negative where the
+            driver cannot be asked.
         instance: the number of the MIG instance on its parent, None for a whole GPU.
         uuid: ``GPU-...`` or ``MIG-...``, as `CUDA_VISIBLE_DEVICES` takes it.
         name: the product's name.
@@ -37,9 +40,7 @@ class Gpu(NamedTuple):
         reserved: bytes that driver and firmware keep for themselves; part of neither `used` nor `free`.
         capability: CUDA compute capability as (major, minor).
         multiprocessors: how many streaming multiprocessors it has.
-        utilisation: percent of the driver's last sampling period, of a second at most, in which any kernel ran.
-        temperature: degrees Celsius.
-        power: milliwatts.
+        sensors: what its sensors tell, by their names: percent, degrees Celsius and watts.
         mig: whether MIG is on, so that CUDA sees its instances and not the GPU itself.
         exclusive: whether its compute mode lets only one process, or none, have a CUDA context there.
         unified: whether memory is shared with the CPU; `total` is then the machine's memory.
@@ -62,9 +63,7 @@ class Gpu(NamedTuple):
     reserved: int | None = None
     capability: tuple[int, int] | None = None
     multiprocessors: int | None = None
-    utilisation: int | None = None
-    temperature: int | None = None
-    power: int | None = None
+    sensors: dict[str, float | None] = {}  # noqa: RUF012  nobody changes it
     mig: bool = False
     exclusive: bool = False
     unified: bool = False
@@ -77,8 +76,15 @@ class Gpu(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its name for people: ``0``, or ``0.1`` for the MIG instance 1 of GPU 0."""
+        """Its name for people: ``0``, or ``0.1`` for the MIG instance 1 of GPU 0; else how its UUID begins."""
+        if self.index < 0:
+            return (self.uuid or "")[:_SHORT]
         return str(self.index) if self.instance is None else f"{self.index}.{self.instance}"
+
+    @property
+    def utilisation(self) -> float | None:
+        """Percent of the driver's last sampling period, of a second at most, in which any kernel ran."""
+        return self.sensors.get("utilisation")
 
     @property
     def most(self) -> int | None:
@@ -109,10 +115,11 @@ class Process(NamedTuple):
     """What one process holds on one GPU or MIG instance; a tuple, since there may be thousands.
 
     Attributes:
-        gpu: the `Gpu.label` it is on.
-        pid: the process id, as the driver gives it; on the board 0 or less for many of one user's together.
-        kind: ``C``, ``G``, ``C+G`` or ``M+C``: compute, graphics, MPS.
-        held: bytes by the driver's account, context included; None where the driver has no figure.
+        gpu: the label of its GPU.
+        pid: the process id, as the driver gives it; 0 or less, which no message has, for several or none.
+        kind: ``C``, ``G``, ``C+G`` or ``M+C``: compute, graphics, MPS; empty where the driver does not list it.
+        held: bytes by the driver's account, context included; None where the driver has no figure. In a message its
+            own figure where there is no `kind`.
         utilisation: percent of the multiprocessors' time that its kernels took, in the last of the driver's samples
             since the lists were read before; 0 where there is none, and None where the driver does not tell.
         uid: the number of its user; this and what follows is the collector's, and None where it is not known.
@@ -122,9 +129,9 @@ class Process(NamedTuple):
     """
 
     gpu: str
-    pid: int
-    kind: str
-    held: int | None
+    pid: int = 0
+    kind: str = ""
+    held: int | None = None
     utilisation: int | None = None
     uid: int | None = None
     began: int | None = None
@@ -177,14 +184,12 @@ class Snapshot(NamedTuple):
         return self._replace(gpus=gpus, processes=tuple(row for row in self.processes if row.pid not in pids))
 
     def to_json(self) -> str:
-        """Return the snapshot as one line of JSON: GPUs field by field, and processes that lie on one GPU together.
+        """Return the snapshot as one line of JSON: GPUs and processes field by field, each with all its values.
 
         Versions of this package share a board: a field is added at the end, has a default, and keeps its meaning.
         """
-        gpus = {name: [getattr(gpu, name) for gpu in self.gpus] for name in Gpu._fields}
-        processes = [_text(alike) for _, alike in groupby(self.processes, itemgetter(0, 2))]
-        fields = {name: getattr(self, name) for name in self._fields}
-        return _JSON.encode(fields | {"gpus": gpus, "processes": processes})
+        records = {"gpus": _columns(Gpu, self.gpus), "processes": _columns(Process, self.processes)}
+        return _JSON.encode(self._asdict() | records)
 
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
@@ -195,19 +200,12 @@ class Snapshot(NamedTuple):
         """
         try:
             fields: dict[str, Any] = json.loads(text)
-            gpus = fields["gpus"]
-            gpus["capability"] = [one and tuple(one) for one in gpus["capability"]]
-            return cls(**{name: fields[name] for name in cls._fields if name in fields} | {
-                "gpus": tuple(starmap(Gpu, _columns(gpus, Gpu, "index"))),
-                "processes": tuple(chain.from_iterable(_PARSED.of(fields["processes"]))),
-                "notes": tuple(fields["notes"]),
-            })  # fmt: skip
-        except (TypeError, KeyError, IndexError, AttributeError) as error:
+            gpus, processes = _records(Gpu, fields["gpus"]), _records(Process, fields["processes"])
+            gpus = [gpu._replace(capability=gpu.capability and (*gpu.capability,)) for gpu in gpus]
+            fields |= {"gpus": tuple(gpus), "processes": tuple(processes), "notes": tuple(fields["notes"])}
+            return cls(**{name: fields[name] for name in cls._fields if name in fields})
+        except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a snapshot: {error}") from error
-
-
-_process = partial(tuple.__new__, Process)
-"""Makes a process of its fields, in two thirds of the time that `Process._make` takes."""
 
 
 def _freed(gpu: Gpu, held: int) -> int:
@@ -216,39 +214,15 @@ def _freed(gpu: Gpu, held: int) -> int:
     return most if gpu.most is None else min(most, gpu.most)
 
 
-def _text(alike: Iterable[Process]) -> str:
-    """Return processes of one kind on one GPU as a text: the fields of which anything is known, each with its values.
-
-    The two that they have in common have one value.
-    """
-    columns = dict(zip(Process._fields, zip(*alike, strict=True), strict=True))
-    known = {name: column for name, column in columns.items() if any(value is not None for value in column)}
-    return _JSON.encode(known | {"gpu": columns["gpu"][0], "kind": columns["kind"][0]})
+def _columns(of: type[Record], records: Sequence[Record]) -> dict[str, Sequence[Any]]:
+    """Return the values of records by field, of those fields in which any differs from the default."""
+    columns = zip(of._fields, zip(*records, strict=True), strict=bool(records))
+    default = of._field_defaults
+    return {name: values for name, values in columns if values.count(default.get(name, values)) < len(values)}
 
 
-class _Parsed:
-    """What was parsed last: few GPUs' processes change from second to second."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[Process, ...]] = {}
-
-    def of(self, texts: Sequence[str]) -> list[tuple[Process, ...]]:
-        """Parse what `_text` returned."""
-        known = self._known
-        self._known = now = {text: known.get(text) or _alike(text) for text in texts}
-        return [now[text] for text in texts]
-
-
-_PARSED = _Parsed()
-
-
-def _alike(text: str) -> tuple[Process, ...]:
-    fields = json.loads(text)
-    common = {name: repeat(fields[name], len(fields["pid"])) for name in ("gpu", "kind")}
-    return tuple(map(_process, _columns(fields | common, Process, "pid")))
-
-
-def _columns(fields: Mapping[str, Any], of: type[Gpu | Process], first: str) -> Iterable[tuple[Any, ...]]:
-    """Return the tuples' values from their columns, by name; a column that is not there has the field's default."""
-    missing = {name: repeat(of._field_defaults.get(name), len(fields[first])) for name in of._fields}
-    return zip(*(fields.get(name, missing[name]) for name in of._fields), strict=True)
+def _records(of: type[Record], columns: Mapping[str, Sequence[Any]]) -> list[Record]:
+    """Return the records that have these values; a field without any has its default."""
+    count = max(map(len, columns.values()), default=0)
+    values = (columns[name] if name in columns else [of._field_defaults[name]] * count for name in of._fields)
+    return list(map(partial(tuple.__new__, of), zip(*values, strict=True))) if count else []

@@ -50,15 +50,15 @@ def screen(table: Table, *, width: int, height: int) -> Group:
     """
     head, foot = _head(table, width), _foot(table, width)
     room = max(1, height - len(head) - len(foot))
-    processes = by_gpu(table.processes)
+    processes = by_gpu(table.processes, lambda row: row.process.gpu)
     most = _most([len(rows) for rows in processes.values()], room - len(table.gpus))
     if processes and not most:
         head[-1] = Text(f"Processes for which this terminal has no room: {len(table.processes)}", "dim")
-    longest = max((len(phrases.name(gpu)) for gpu in table.gpus), default=0)
+    longest = max((len(phrases.name(row.gpu)) for row in table.gpus), default=0)
     name = min(longest, _NAME if width < _WIDE else 2 * _NAME)
     body: list[Text] = []
-    for gpu in table.gpus:
-        body += [_gpu(gpu, name, width), *_processes(processes.get(gpu.gpu, ()), table.time, width, most)]
+    for row in table.gpus:
+        body += [_gpu(row, name, width), *_processes(processes.get(row.gpu.label, ()), table.time, width, most)]
     if len(body) > room:  # of GPUs alone
         body[room - 1 :] = [Text(f"{'':>{_LABEL}}and {len(body) - room + 1} more GPUs", "dim")]
     lines = [*head, *body, *foot]
@@ -96,26 +96,27 @@ def _foot(table: Table, width: int) -> list[Text]:
 
 def _gpu(row: GpuRow, name: int, width: int) -> Text:
     """Return a GPU's line: its number, its name in so many columns, whose its memory is as a bar, and its figures."""
-    label = f"{row.gpu:>{_LABEL - 1}} "
-    start = Text(label + _fitted(phrases.name(row), name), "bold")
-    if row.error and row.used is None:
-        return start.append(f" N/A: {phrases.plain(row.error, longest=100)}.", "red")
-    figures = f"{phrases.held(row)}  free {phrases.gib(row.free):>5}  use {phrases.percent(row.utilisation):>4}"
+    gpu = row.gpu
+    start = Text(f"{gpu.label:>{_LABEL - 1}} {_fitted(phrases.name(gpu), name)}", "bold")
+    if gpu.error and gpu.used is None:
+        return start.append(f" N/A: {phrases.plain(gpu.error, longest=100)}.", "red")
+    figures = f"{phrases.held(gpu)}  free {phrases.gib(gpu.free):>5}  use {phrases.percent(gpu.utilisation):>4}"
     bar = min(_BAR, width - start.cell_len - len(figures) - 3)
     return Text.assemble(start, " ", _bar(row, max(0, bar)), "  ", figures)
 
 
 def _bar(row: GpuRow, cells: int) -> Text:
     """Return a bar of so many cells; each share that is not nothing has one at the least."""
-    if not row.total or not row.shares or cells < len(row.shares):
+    total, free = row.gpu.total, row.gpu.free
+    if not total or not row.shares or cells < len(row.shares):
         return Text(" " * cells)
     sizes = {share.who: share.size for share in row.shares if share.who != "free"}
-    lengths: dict[ShareOf, int] = {who: max(1, round(cells * size / row.total)) for who, size in sizes.items()}
+    lengths: dict[ShareOf, int] = {who: max(1, round(cells * size / total)) for who, size in sizes.items()}
     while sum(lengths.values()) > cells:
         longest = max(lengths, key=lambda who: lengths[who])
         lengths[longest] -= 1
     room = cells - sum(lengths.values())
-    part = row.free / row.total if row.unified and row.free is not None else 1.0  # other programs have the rest
+    part = free / total if row.gpu.unified and free is not None else 1.0  # other programs have the rest
     lengths["free"] = min(room, round(cells * part))
     bar = Text()
     for who, length in lengths.items():
@@ -135,25 +136,22 @@ def _processes(rows: Sequence[ProcessRow], now: float, width: int, most: int) ->
 
 
 def _process(row: ProcessRow, now: float, width: int) -> Text:
-    figures = row.use.figures if row.use else ()
-    peaks = [figure.size for figure in figures if figure.peak]
-    in_use = row.use.used if row.use else None
+    peaks = [figure.size for figure in row.use.figures if figure.peak]
+    in_use = row.use.used
     words = (
         phrases.pid(row),
         phrases.owner(row, now, longest=_owner(width)),
-        phrases.gib(row.held),
+        phrases.gib(row.process.held),
         "" if in_use is None else phrases.gib(in_use),
         phrases.gib(sum(peaks)) if peaks else "",
         _said(row),
     )
-    return Text(_columns(words, width), "" if row.who in ("this", "mine") else "yellow")
+    return Text(_columns(words, width), "" if row.owner.who in ("this", "mine") else "yellow")
 
 
 def _said(row: ProcessRow) -> str:
     """Return how a process is parked, its policy, and the frameworks other than TensorFlow that have figures."""
-    if row.use is None:
-        return ""
-    parked = [phrases.parked(row)] if row.use.parked else []
+    parked = [phrases.parked(row)] if row.use.parked.size else []
     others = {figure.framework: None for figure in row.use.figures if figure.framework != TENSORFLOW}
     policy = [phrases.plain(row.use.policy)] if row.use.policy else []
     return ", ".join([*parked, *policy, *map(phrases.plain, others)])

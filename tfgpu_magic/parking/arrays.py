@@ -19,6 +19,7 @@ from typing import Any
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.model.parts import parts
+from tfgpu_magic.model.report import Parked
 from tfgpu_magic.model.said import in_lines
 from tfgpu_magic.monitor.board import wanted as wanted_board
 from tfgpu_magic.monitor.driver.look import look
@@ -234,11 +235,11 @@ class MovedArrays:
         """Return the bytes in host memory by the UUID of the GPU that they come from."""
         return _by_gpu([*self._moved])  # another thread may bring them back
 
-    def _reported(self) -> Mapping[str, tuple[int | None, float | None]]:
-        """Return what is parked and how long the way back took, by the GPU's UUID, for the rows of every view."""
+    def _reported(self) -> Mapping[str, Parked]:
+        """Return what is parked or has come back, by the GPU's UUID, for the rows of every view."""
         if self._moved:
-            return {gpu: (size, None) for gpu, size in self._sizes().items() if self._readable}
-        return dict.fromkeys(self._came_back, (None, self.return_seconds))
+            return {gpu: Parked(size=size) for gpu, size in self._sizes().items() if self._readable}
+        return dict.fromkeys(self._came_back, Parked(back=self.return_seconds))
 
 
 def _put_back(

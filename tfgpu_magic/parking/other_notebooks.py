@@ -50,9 +50,9 @@ def find(name: str, own: str) -> tuple[int, str]:
     """
     table = fetch.table()
     named = {
-        row.pid: (row.notebook and (row.notebook.path or row.notebook.title)) or row.owner
-        for row in table.processes
-        if row.who == "mine" and row.pid is not None and connection_file(row.pid) is not None
+        owner.pid: (owner.notebook and (owner.notebook.path or owner.notebook.title)) or owner.text
+        for owner in (row.owner for row in table.processes)
+        if owner.who == "mine" and connection_file(owner.pid) is not None
     }
     if table.error and not named:
         raise MonitorError(table.error)

@@ -246,7 +246,7 @@ class Feed:
         if not self._ready:
             await self._first()
         rows = self._states.newest.get("rows", {}).values()
-        return {row["kind"] for row in rows if row.get("pid") == pid and "kind" in row}
+        return {str(row["kind"]) for row in rows if row.get("pid") == pid and "kind" in row}
 
     def close(self) -> None:
         """End all streams, and close the board."""

@@ -60,7 +60,7 @@ export function kernels(state: State, unit: Unit, trans: Translation): KernelMem
     const main = its.find(row => !row.child) ?? its[0]!;
     const unused = since.get(kernel);
     const parts = [
-      its.some(row => row.parked) ? parkedText(its, unit, trans) : withUnit(held, unit),
+      its.some(row => row.parked?.size) ? parkedText(its, unit, trans) : withUnit(held, unit),
       unused !== undefined && beside({ ...main, unused }) ? stateText({ ...main, unused }, state.time, trans) : '',
       unused === undefined ? '' : trans.__('unused %1', ago(state.time - unused, trans))
     ];

@@ -34,7 +34,7 @@ export function gpuView(data: GpuData, look: Look): TemplateResult {
   const { label, gpu, entries, history, now, part } = data;
   const all = look.show.others ? entries : entries.filter(({ row }) => own(row));
   const shown = look.unfolded.has(label) ? all : folded(all, look);
-  const kind = gpu.instance ? ' tfgpu-view-instance' : '';
+  const kind = gpu.instance === undefined ? '' : ' tfgpu-view-instance';
   return html`<div class="tfgpu-view-gpu${kind}" role="group" aria-label=${look.trans.__('GPU %1', label)}>
     <div class="tfgpu-view-machine">
       ${guard([gpu, look.version], () => header(label, gpu, look))} ${bar(gpu, entries, look)}
@@ -83,16 +83,18 @@ function sum(entries: readonly Entry[]): number {
   return entries.reduce((total, { row }) => total + (row.held ?? 0), 0);
 }
 
-/** How much a GPU is used, its temperature and its power, as far as they exist. */
-export function sensors(gpu: Gpu, trans: Translation): string {
-  const unknown = gpu.mig || gpu.error; // what is said there says that, too
-  const use = gpu.utilisation === undefined ? UNKNOWN : trans.__('%1%', gpu.utilisation);
-  const all = [
-    gpu.utilisation === undefined && unknown ? '' : trans.__('use %1', use),
-    gpu.temperature === undefined ? '' : trans.__('%1 °C', gpu.temperature),
-    gpu.power === undefined ? '' : trans.__('%1 W', gpu.power)
-  ];
-  return all.filter(Boolean).join(' · ');
+/** What is shown of each sensor, by its name and in its order. */
+const SENSORS: Record<string, (value: number, trans: Translation) => string> = {
+  utilisation: (value, trans) => trans.__('use %1', trans.__('%1%', value)),
+  temperature: (value, trans) => trans.__('%1 °C', value),
+  power: (value, trans) => trans.__('%1 W', value)
+};
+
+/** What a GPU's sensors tell: how much it is used and what else there is. */
+export function sensors({ sensors: told = {}, mig, error }: Gpu, trans: Translation): string {
+  const known = Object.entries(SENSORS).flatMap(([name, said]) => (name in told ? [said(told[name]!, trans)] : []));
+  const unknown = told.utilisation !== undefined || mig || error ? [] : [trans.__('use %1', UNKNOWN)]; // else it is said
+  return [...unknown, ...known].join(' · ');
 }
 
 function header(label: string, gpu: Gpu, look: Look): TemplateResult {
@@ -106,7 +108,7 @@ function header(label: string, gpu: Gpu, look: Look): TemplateResult {
     html`<span class="tfgpu-view-tag" title=${hint}>${text}</span>`;
   return html`<div class="tfgpu-view-title" role="heading" aria-level="3">
       <span class="tfgpu-view-number">${label}</span>
-      <span class="tfgpu-view-name" title=${cut(gpu.name, 1000)}><bdi>${cut(gpu.name, 200)}</bdi></span>
+      <span class="tfgpu-view-name" title=${cut(gpu.name ?? '', 1000)}><bdi>${cut(gpu.name ?? '', 200)}</bdi></span>
       ${gpu.mig ? tag(trans.__('MIG'), trans.__('Cut into instances, which have lines of their own')) : nothing}
       ${gpu.limit ? tag(trans.__('limit %1', withUnit(gpu.limit, unit).replace('.0 ', ' ')), trans.__('Of this GPU, the driver lets your processes here have so much together')) : nothing}
       ${gpu.unified ? tag(trans.__('unified'), trans.__('It shares its memory with the processor')) : nothing}
@@ -160,7 +162,7 @@ export function parts(gpu: Gpu, entries: readonly Entry[]): { parts: Part[]; who
       mine.push({ key, what: 'own', row, size, count: 1 });
     }
   }
-  const others: Part = { key: 'others', what: 'others', size: gpu.others ?? 0, count: 0 };
+  const others: Part = { key: 'others', what: 'others', size: gpu.shares?.others?.size ?? 0, count: 0 };
   const free: Part = { key: 'free', what: 'free', size: gpu.free ?? 0, count: 0 };
   const shown = [...mine, small, others, free].filter(part => part.size > 0);
   const sum = shown.reduce((size, part) => size + part.size, 0);
@@ -196,7 +198,7 @@ function partName({ what, row, count }: Part, gpu: Gpu, { trans }: Look): string
     case 'small':
       return trans._n('%1 smaller one of yours', '%1 smaller ones of yours', count);
     case 'others':
-      return gpu.rest ?? trans.__('others');
+      return gpu.shares?.others?.text.replace(/^others$/, () => trans.__('others')) ?? '';
     case 'free':
       return trans.__('free');
   }

@@ -187,7 +187,7 @@ export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
   const policy: Fact[] = row.policy ? [['', cut(row.policy, SHOWN)]] : [];
   const parked = parkedText([row], unit, trans);
   const told = (name: string, figures: Record<string, number>): Fact[] =>
-    row.parked && allZero(Object.values(figures)) ? [] : said(name, figures, unit, trans);
+    row.parked?.size && allZero(Object.values(figures)) ? [] : said(name, figures, unit, trans);
   return [
     ...(parked ? [['', parked] as const] : []),
     ...told('', its),
@@ -202,9 +202,9 @@ export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
  * back, `back in 3.2 s`; nothing of what was never parked.
  */
 export function parkedText(rows: readonly Row[], unit: Unit, trans: Translation): string {
-  const parked = sum(rows, row => row.parked);
+  const parked = sum(rows, row => row.parked?.size);
   if (parked === undefined) {
-    const back = rows.find(row => row.back !== undefined)?.back;
+    const back = rows.find(row => row.parked)?.parked?.back;
     return back === undefined ? '' : trans.__('back in %1', length(back, trans));
   }
   const [size, stay] = [parked, sum(rows, row => row.held)].map(one => withUnit(one, unit).replace('.0 ', ' '));
@@ -221,7 +221,7 @@ function sum(rows: readonly Row[], of: (row: Row) => number | undefined): number
 
 /** Whether frameworks say that nothing was ever made on the GPU: the process has a context there, or a pool. */
 function neverUsed({ figures = {}, parked }: Row): boolean {
-  return !parked && allZero(Object.values(figures).flatMap(its => Object.values(its)));
+  return !parked?.size && allZero(Object.values(figures).flatMap(its => Object.values(its)));
 }
 
 function allZero(sizes: readonly number[]): boolean {

@@ -1,95 +1,105 @@
-// Types of the server's and the kernel's messages, version 5, as in `monitor/table/message.py`.
+// Types of the server's and the kernel's messages, which `python -m scripts._wire` makes of Python's.
 // Unknown values are absent; sizes are bytes, times seconds since the epoch. Texts are English.
 
 /** The version of the messages that this code reads. */
-export const VERSION = 5;
+export const VERSION = 6;
 
 export type Who = 'this' | 'mine' | 'other' | 'gone' | 'unknown';
 
-/** A GPU, or an instance of one, by its label. */
+/** One GPU or MIG instance. */
 export interface Gpu {
-  /** Key of its history; without one, its label is the key. */
+  /** The number of the MIG instance on its parent, absent for a whole GPU. */
+  instance?: number;
+  /** `GPU-...` or `MIG-...`, as `CUDA_VISIBLE_DEVICES` takes it. */
   uuid?: string;
-  /** Its name by the driver. */
-  name: string;
-  /** Bytes that are held of it. */
-  used?: number;
-  /** Bytes that it has. */
+  /** The product's name. */
+  name?: string;
+  /** Bytes of memory. */
   total?: number;
-  /** Bytes that are free for the viewer. */
+  /** Bytes that the driver counts as used. */
+  used?: number;
+  /** Bytes that the driver counts as free; of a GPU with a `limit`, those of them that this process can have. */
   free?: number;
-  /** Percent of the last moment in which any kernel ran. */
-  utilisation?: number;
-  /** Degrees Celsius. */
-  temperature?: number;
-  /** Watts. */
-  power?: number;
-  /** Half a sentence: why figures are missing. */
-  error?: string;
-  /** Whether it is cut into instances, and not used itself. */
+  /** What its sensors tell, by their names: percent, degrees Celsius and watts. */
+  sensors?: Record<string, number>;
+  /** Whether MIG is on, so that CUDA sees its instances and not the GPU itself. */
   mig?: true;
-  /** Whether it is an instance of a GPU that is cut into such. */
-  instance?: true;
-  /** Whether it shares its memory with the CPU. */
+  /** Whether memory is shared with the CPU; `total` is then the machine's memory. */
   unified?: true;
-  /** TensorFlow's logical GPUs on it, in the kernel of the view. */
-  logical?: string;
-  /** The policy for it, in the kernel of the view. */
-  policy?: string;
-  /** What is used of it by none of the user's own rows, whether it is in a row or not. */
-  others?: number;
-  /** The name of that, where its owner is unknown. */
-  rest?: string;
-  /** The most that the driver lets the viewer's processes have together. */
+  /** Why figures are missing, in half a sentence; absent when all is well. */
+  error?: string;
+  /** The most that the driver lets this process's cgroup have, with all that runs in it; absent without a limit. In the cgroup that is limited itself `total` is that too, and in one below it the whole GPU's. */
   limit?: number;
+  /** The policy for it in words: `limit 2 GiB`, `growth`, `hidden`, `default: no limit`, `unknown`. */
+  policy?: string;
+  /** TensorFlow's logical GPUs on it, in TensorFlow's order; absent when hidden. */
+  logical?: string;
+  /** Whose the memory is: `this` notebook's, `mine` elsewhere, `others`', or `free`. */
+  shares?: Record<string, Share>;
 }
 
-/** A process on a GPU, by its label and the pid; or all of another user's there, or all that could not be named. */
+/** One process on one GPU, or all of another user's there, or all that could not be named together. */
 export interface Row {
-  /** Label of the GPU. */
+  /** The label of its GPU. */
   gpu: string;
-  /** The process. */
+  /** The process id, as the driver gives it; 0 or less, which no message has, for several or none. */
   pid?: number;
-  /** How it uses the GPU, by the driver: `C` to compute, `G` for graphics. */
+  /** `C`, `G`, `C+G` or `M+C`: compute, graphics, MPS; absent where the driver does not list it. */
   kind?: string;
-  /** Whose it is: of `this` notebook, of the user's others (`mine`), of an `other` user, `gone` or `unknown`. */
-  who: Who;
-  /** Its name. It may be hostile text. */
-  owner: string;
-  /** The notebook's path on this server. */
-  path?: string;
-  /** The id of a kernel of this server. */
-  kernel?: string;
-  /** Other documents and consoles on that kernel. It may be hostile text. */
-  also?: string[];
-  /** The kernel's state by Jupyter: `idle`, `busy`, `starting`; `unknown` of one that only its command line tells. */
-  state?: string;
-  /** Time of its last activity. */
-  active?: number;
-  /** Of a process that the notebook's kernel has started: its name beside the notebook's. It may be hostile text. */
-  child?: string;
-  /** Whether it is an isolated cell or call, which can be stopped without the kernel. */
-  call?: true;
-  /** The number of its notebook's tone, in every view. */
-  tone?: number;
-  /** What it surely takes: the driver's figure, or its own report where the driver does not list it (no `kind`). */
+  /** Bytes by the driver's account, context included; absent where the driver has no figure. In a message its own figure where there is no `kind`. */
   held?: number;
-  /** Whether a notebook keeps much that it has long not used: shutting it down gives it back. */
-  spare?: true;
-  /** Percent of the GPU that its kernels take. */
+  /** Percent of the multiprocessors' time that its kernels took, in the last of the driver's samples since the lists were read before; 0 where there is none, and absent where the driver does not tell. */
   utilisation?: number;
-  /** Since when it has held memory without using the GPU; absent while it uses it, or that is not known. */
+  /** Since when it has held memory without using the GPU, in seconds since the epoch; absent while it uses it. */
   unused?: number;
-  /** When its process began, in the system's ticks, of the user's own that no kernel of this server is. */
+  /** Whose it is: of `this` notebook, of this user's others (`mine`), of an `other` user, `gone` or `unknown`. */
+  who: Who;
+  /** Its name for people; as the process wrote it, so a view must escape it. */
+  owner: string;
+  /** What the process is called beside its notebook's name, if a kernel has started it and it is not the kernel; else absent. May be hostile text, too. */
+  child?: string;
+  /** Its path; on the kernel's server where that is the source, else in the file system; absent when not known. */
+  path?: string;
+  /** The kernel's id on that server; absent where the source is not a server. */
+  kernel?: string;
+  /** `busy`, `idle` or another of Jupyter's words for a kernel's state: `unknown` of one that only its command line tells; absent of what need be no kernel. */
+  state?: string;
+  /** When it was last active, in seconds since the epoch; absent when not known. */
+  active?: number;
+  /** The other documents and consoles that share the kernel, by path or name. */
+  also?: string[];
+  /** Whether it is an isolated cell or call, which can be stopped without its kernel. */
+  call?: true;
+  /** When it began, in the system's ticks, so that it can be told from a later process with its pid; absent of what is not this user's. */
   began?: number;
-  /** Bytes of it that are in host memory until its next cell; absent where none are. What it holds stays on the GPU. */
-  parked?: number;
+  /** The policy for it in words: `limit 2 GiB`, `growth`, `hidden`, `default: no limit`, `unknown`. */
+  policy?: string;
+  /** Those of the frameworks that are awake and have used it. */
+  figures?: Record<string, Record<string, number>>;
+  /** What was parked of it. */
+  parked?: Parked;
+  /** The number of its notebook's tone, the same on every GPU and in every view; absent of what is not mine. */
+  tone?: number;
+  /** Whether it is another notebook of mine that has long been idle and keeps much that it does not use. */
+  spare?: true;
+  /** Whether it is no process, but the memory for which none is listed. */
+  unlisted?: true;
+}
+
+/** A part of a GPU's memory. */
+export interface Share {
+  /** Its owner, for people. */
+  text: string;
+  /** Bytes. */
+  size: number;
+}
+
+/** What has become of a process's memory of a GPU that was parked. */
+export interface Parked {
+  /** Bytes that are in host memory until the next cell; absent where none are. */
+  size?: number;
   /** Seconds that bringing them back took the last time; absent before, and while it is parked. */
   back?: number;
-  /** The policy for this GPU, by the kernel's report. */
-  policy?: string;
-  /** The frameworks' figures: by framework, their names and bytes. */
-  figures?: Record<string, Record<string, number>>;
 }
 
 /** What a view shows. */

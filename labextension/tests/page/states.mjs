@@ -9,16 +9,21 @@ const A100 = {
   used: gib(61.2),
   total: gib(80),
   free: gib(18.8),
-  utilisation: 93,
-  temperature: 61,
-  power: 287
+  sensors: { utilisation: 93, temperature: 61, power: 287 }
 };
 
 const sketch = now => ({
   time: now,
   gpus: {
     0: A100,
-    1: { uuid: 'GPU-1', name: 'A100-80GB', used: gib(0.4), total: gib(80), free: gib(79.6), utilisation: 0 },
+    1: {
+      uuid: 'GPU-1',
+      name: 'A100-80GB',
+      used: gib(0.4),
+      total: gib(80),
+      free: gib(79.6),
+      sensors: { utilisation: 0 }
+    },
     2: { uuid: 'GPU-2', name: 'Tesla T4', error: 'the GPU is lost' }
   },
   rows: {
@@ -72,8 +77,8 @@ const mixed = now => ({
   notes: ['Owners are not available in this container: start it with `--pid=host` to have them.'],
   gpus: {
     0: { uuid: 'a', name: 'A100-SXM4-40GB', mig: true, total: gib(40) },
-    '0.0': { uuid: 'b', instance: true, name: 'MIG 3g.20gb', used: gib(12), total: gib(20), free: gib(8) },
-    0.1: { uuid: 'c', instance: true, name: 'MIG 3g.20gb', used: 0, total: gib(20), free: gib(20) },
+    '0.0': { uuid: 'b', instance: 0, name: 'MIG 3g.20gb', used: gib(12), total: gib(20), free: gib(8) },
+    0.1: { uuid: 'c', instance: 1, name: 'MIG 3g.20gb', used: 0, total: gib(20), free: gib(20) },
     1: { uuid: 'd', name: 'GB10', unified: true, used: gib(33), total: gib(128), free: gib(95) },
     2: { name: 'Tesla T4', used: gib(14.9), total: gib(15), free: gib(0.1), error: 'processes are not listed' },
     10: { name: 'Tesla T4', total: gib(15) }
@@ -168,9 +173,7 @@ export const crowd = (now, gpus = 8, each = 64) => {
       used,
       total: gib(80),
       free: gib(80) - used,
-      utilisation: 10 * gpu,
-      temperature: 40 + gpu,
-      power: 120
+      sensors: { utilisation: 10 * gpu, temperature: 40 + gpu, power: 120 }
     };
   }
   return state;
@@ -215,7 +218,9 @@ function shared(state) {
   const others = (label, { used }) => used - of(label).reduce((sum, row) => sum + (row.held ?? 0), 0);
   const gpus = Object.entries(state.gpus).map(([label, gpu]) => [
     label,
-    gpu.used === undefined ? gpu : { ...gpu, others: Math.max(0, others(label, gpu)) }
+    gpu.used === undefined
+      ? gpu
+      : { ...gpu, shares: { others: { text: 'others', size: Math.max(0, others(label, gpu)) } } }
   ]);
   return { ...state, gpus: Object.fromEntries(gpus) };
 }

@@ -152,7 +152,7 @@ def _facts(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
         yield "Pool", [("", f"{pool.framework} {pool.name}: {text}")]
     if gpu is not None:
         state = f"{phrases.held(gpu)} held, {phrases.with_unit(gpu.free)} free"
-        yield f"GPU {gpu.gpu}", [("", state), *_holders(case)]
+        yield f"GPU {gpu.label}", [("", state), *_holders(case)]
     if case.biggest:
         largest = [(rounded(one.size), f"{row_name(one)} ({kind(one)})") for one in case.biggest]
         yield "Largest", [*largest, ("", "`%tf_gpu tensors` shows all.")] if case.host != "program" else largest
@@ -161,11 +161,13 @@ def _facts(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
 def _neighbour(case: Explanation) -> str:
     """Return who else holds most; nothing where this process holds more."""
     most = next(iter(case.processes), None)  # the largest is first
-    return "" if most is None or most.who == "this" else f", and {rounded(most.held)} are held by {_owner(case, most)}"
+    if most is None or most.owner.who == "this":
+        return ""
+    return f", and {rounded(most.process.held)} are held by {_owner(case, most)}"
 
 
 def _holders(case: Explanation) -> list[_Line]:
-    rows = [(rounded(row.held), _owner(case, row)) for row in case.processes[:_MOST_PROCESSES]]
+    rows = [(rounded(row.process.held), _owner(case, row)) for row in case.processes[:_MOST_PROCESSES]]
     more = len(case.processes) - _MOST_PROCESSES
     return [*rows, ("", f"and {more} more")] if more > 0 else rows
 
@@ -187,7 +189,7 @@ def _pool(case: Explanation) -> str:
 
 
 def _gpu(case: Explanation) -> str:
-    return "the GPU" if case.gpu is None else f"GPU {case.gpu.gpu}"
+    return "the GPU" if case.gpu is None else f"GPU {case.gpu.label}"
 
 
 def _free(case: Explanation) -> str:
@@ -216,7 +218,9 @@ def _here(case: Explanation) -> str:
 
 def _owner(case: Explanation, row: ProcessRow) -> str:
     """Return whose a process is; this one's cell has just asked for memory."""
-    return phrases.owner(replace(row, unused=None) if row.who == "this" else row, case.seen, longest=_LONGEST)
+    if row.owner.who == "this":
+        row = replace(row, process=row.process._replace(unused=None))
+    return phrases.owner(row, case.seen, longest=_LONGEST)
 
 
 def _shape(sizes: tuple[int, ...]) -> str:
@@ -254,7 +258,7 @@ def _restart(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
 def _shut(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
     if remedy.row is None:
         return
-    what = f"Shut down {_owner(case, remedy.row)}, which holds {rounded(remedy.row.held)}"
+    what = f"Shut down {_owner(case, remedy.row)}, which holds {rounded(remedy.row.process.held)}"
     if not remedy.words:
         yield "", f"{what}, and run the cell again."
     else:
@@ -270,7 +274,7 @@ def _smaller(_: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
 
 
 def _workers(case: Explanation, _: Remedy) -> Iterator[tuple[str, str]]:
-    held = rounded(sum(row.held or 0 for row in case.workers))
+    held = rounded(sum(row.process.held or 0 for row in case.workers))
     text = (
         f"{held} of {_gpu(case)} are held by this {_here(case)}'s own worker processes, which no policy limits. "
         'Have each worker call `tfgpu_magic.apply("limit 25%")` before it computes, or start the workers by '

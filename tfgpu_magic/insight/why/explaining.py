@@ -31,9 +31,9 @@ from tfgpu_magic.insight.why.remedies import Trial, remedies
 from tfgpu_magic.isolate.cells.sendable import sendable
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.report import Report
-from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.model.rows import Owner
+from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.driver.look import look
-from tfgpu_magic.monitor.owners.attribution import Owner
 from tfgpu_magic.monitor.table import fetch, tabulate
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.process_state import Stage
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.insight.objects.names import NamedMemory
-    from tfgpu_magic.model.rows import GpuRow, Table
+    from tfgpu_magic.model.rows import Table
 
 LOOK_TIMEOUT = 3.0
 """Seconds to wait for the driver, and as long again for this machine's processes."""
@@ -248,8 +248,8 @@ def _case(
     beside = [one for one in pools if pool is not None and one.gpu == pool.gpu]
     pid = os.getpid() if pid is None else pid
     rows = phrases.called(table, here()).processes
-    rows = tuple(row for row in rows if gpu is not None and row.gpu == gpu.gpu and row.held != 0)
-    held = next((row.held for row in rows if row.pid == pid), None)
+    rows = tuple(row for row in rows if gpu and row.process.gpu == gpu.label and row.process.held != 0)
+    held = next((row.process.held for row in rows if row.process.pid == pid), None)
     parts = tuple(one.limit or 0 for one in beside)
     taken = held if all(one.peak for one in beside) else None  # each is taken when it is first used
     shrunk = pool is not None and pool.capped and not pool.grows and taken is not None and taken < sum(parts)
@@ -267,7 +267,7 @@ def _case(
         gpu=gpu,
         seen=table.time,
         processes=rows,
-        workers=tuple(row for row in rows if row.who == "this" and row.pid != pid and not row.call),
+        workers=tuple(row for row in rows if row.owner.who == "this" and row.process.pid != pid and not row.owner.call),
         host=host(),
         simulated=table.simulated,
     )
@@ -283,11 +283,12 @@ def _pool(shortage: Shortage, pools: Sequence[Pool]) -> Pool | None:
     return min(named or pools, key=room, default=None)
 
 
-def _gpu(table: Table, uuids: Collection[str]) -> GpuRow | None:
+def _gpu(table: Table, uuids: Collection[str]) -> Gpu | None:
     """Return of these GPUs the one with least free; where none is known, the only one of the machine, if it is that."""
-    seen = [row for row in table.gpus if row.uuid in uuids or (not uuids and len(table.gpus) == 1)]
-    known = [row for row in seen if row.free is not None]
-    return min(known, key=lambda row: row.free or 0, default=next(iter(seen), None))
+    gpus = [row.gpu for row in table.gpus]
+    seen = [gpu for gpu in gpus if gpu.uuid in uuids or (not uuids and len(gpus) == 1)]
+    known = [gpu for gpu in seen if gpu.free is not None]
+    return min(known, key=lambda gpu: gpu.free or 0, default=next(iter(seen), None))
 
 
 def _with_remedies(case: Explanation, snapshot: Snapshot) -> Explanation:

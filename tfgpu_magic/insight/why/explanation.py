@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.host import Host
     from tfgpu_magic.insight.objects.names import NamedMemory
-    from tfgpu_magic.model.rows import GpuRow, ProcessRow
+    from tfgpu_magic.model.rows import ProcessRow
+    from tfgpu_magic.model.snapshot import Gpu
 
 Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "library", "unknown"]
 """Why there was none.
@@ -91,7 +92,7 @@ class Explanation:
     pool: Pool | None = None
     parts: tuple[int, ...] = ()
     part: int = 0
-    gpu: GpuRow | None = None
+    gpu: Gpu | None = None
     seen: float = 0.0
     processes: tuple[ProcessRow, ...] = ()
     biggest: tuple[NamedMemory, ...] = ()
@@ -107,16 +108,14 @@ class Explanation:
     simulated: bool = False
 
 
-def is_memory(shortage: Shortage, gpu: GpuRow | None) -> bool:
+def is_memory(shortage: Shortage, gpu: Gpu | None) -> bool:
     """Tell whether an error is really about memory: a library that cannot start does not say why."""
     if shortage.certain:
         return True
     return gpu is not None and gpu.free is not None and gpu.free < LIBRARY_ROOM
 
 
-def find_cause(
-    shortage: Shortage, pool: Pool | None, gpu: GpuRow | None, *, started: bool, shrunk: bool = False
-) -> Cause:
+def find_cause(shortage: Shortage, pool: Pool | None, gpu: Gpu | None, *, started: bool, shrunk: bool = False) -> Cause:
     """Return why there was no memory.
 
     Args:

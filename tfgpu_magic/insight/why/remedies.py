@@ -15,6 +15,7 @@ from tfgpu_magic.insight.objects.names import NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import LIBRARY_ROOM, Remedy
 from tfgpu_magic.isolate import leasing
 from tfgpu_magic.model import TENSORFLOW
+from tfgpu_magic.model.rows import Notebook
 from tfgpu_magic.policy import fit, parser
 from tfgpu_magic.policy.memory import LEAST_LIMIT, context_bytes, reserve_bytes, round_up, whole
 from tfgpu_magic.units import exact
@@ -86,7 +87,7 @@ def _workers_hold_it(case: Explanation) -> bool:
     """Tell whether there would have been room without the notebook's own worker processes."""
     if case.gpu is None or case.call or case.cause not in ("start", "gpu", "pool", "library"):
         return False
-    held = sum(row.held or 0 for row in case.workers)
+    held = sum(row.process.held or 0 for row in case.workers)
     return held > 0 and (case.gpu.free or 0) + held >= max(case.shortage.size or 0, LIBRARY_ROOM)
 
 
@@ -126,13 +127,13 @@ def _grow(case: Explanation) -> str:
 
 def _without(case: Explanation, trial: Trial) -> Iterator[Remedy]:
     """Give what would help once another notebook of mine is shut down, an idle and large one first."""
-    mine = [row for row in case.processes if row.who == "mine" and row.held and not row.call]
-    mine.sort(key=lambda row: (row.notebook is None or row.notebook.state != "idle", -(row.held or 0)))
+    mine = [row for row in case.processes if row.owner.who == "mine" and row.process.held and not row.owner.call]
+    mine.sort(key=lambda row: ((row.owner.notebook or Notebook()).state != "idle", -(row.process.held or 0)))
     pool, size = case.pool, case.shortage.size or 0
     grows = case.cause == "gpu" and pool is not None and pool.grows
     fits = pool is not None and (pool.limit is None or pool.level + size <= pool.limit)
     for row in mine[:MOST]:
-        if grows and fits and case.gpu is not None and (case.gpu.free or 0) + (row.held or 0) >= size:
+        if grows and fits and case.gpu is not None and (case.gpu.free or 0) + (row.process.held or 0) >= size:
             yield Remedy(kind="shut", row=row)
         elif case.call:
             continue
@@ -219,8 +220,9 @@ class Trial:
             without: a process whose memory would be free.
         """
         snapshot = self._snapshot
-        if without is not None and without.pid is not None:
-            snapshot = snapshot.without({without.pid}, snapshot.held_by(without.pid))
+        if without is not None:
+            pid = without.process.pid
+            snapshot = snapshot.without({pid}, snapshot.held_by(pid))
         return self._has_room(lambda: engine.foresee(words, self._asked, see=lambda: snapshot), need)
 
     def beside(self, words: str, need: int) -> bool:

@@ -37,7 +37,7 @@ from tfgpu_magic.monitor.owners.pids import began
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.board.directory import BoardDirectory
 
-LAYOUT = 1
+LAYOUT = 2
 """The number of the layout. Another one is another board: nobody who knows this one reads it."""
 BOARD, LOCK = "board", "lock"
 STALE_AFTER = 2.5

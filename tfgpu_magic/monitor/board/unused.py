@@ -123,7 +123,7 @@ def continued(snapshot: Snapshot, published: Snapshot) -> Snapshot:
     return snapshot._replace(processes=tuple(rows))
 
 
-def _next(line: UnusedLine, use: int | None, before: float, now: float) -> UnusedLine:
+def _next(line: UnusedLine, use: float | None, before: float, now: float) -> UnusedLine:
     """Return a process's next line, from the one at the reading before."""
     began, since, counted = line
     if use != 0:
@@ -134,6 +134,6 @@ def _next(line: UnusedLine, use: int | None, before: float, now: float) -> Unuse
     return UnusedLine(began, since, now - since >= AFTER)
 
 
-def _use(gpu: Gpu, count: int) -> int | None:
+def _use(gpu: Gpu, count: int) -> float | None:
     """Return by how many percent each of so many processes uses a GPU, where the driver does not tell them apart."""
     return gpu.utilisation if gpu.utilisation == 0 or count == 1 else None

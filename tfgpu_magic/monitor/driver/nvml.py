@@ -21,7 +21,6 @@ from tfgpu_magic.monitor.driver.nvml_calls import (
     new_handle,
     number,
     preload,
-    rates,
     sensors,
     start,
     text,
@@ -233,7 +232,7 @@ class NvmlReader:
         code, figures, lists = self._memory_and_lists(handle, "" if gpu.mig else kinds)
         if code in nvml_calls.LOST:
             return gpu._replace(listed=False, lost=True, error=nvml_calls.reading(code)), [], False
-        figures |= rates(handle) | (sensors(handle) if "G" in kinds else {})
+        figures["sensors"] = sensors(handle, all_of_them="G" in kinds)
         if gpu.mig:  # its instances have the processes, and only administrators may read the whole GPU
             error = None if code in (nvml_calls.OK, nvml_calls.NO_PERMISSION) else nvml_calls.reading(code)
             return gpu._replace(**figures, listed=False, error=error), [], False

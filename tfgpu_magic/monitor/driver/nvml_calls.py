@@ -11,7 +11,7 @@ import errno
 import os
 import struct
 from ctypes import CDLL, addressof, byref, c_char_p, c_uint, c_void_p, create_string_buffer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.model.said import say
@@ -19,6 +19,32 @@ from tfgpu_magic.model.said import say
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
+
+
+class Sensor(NamedTuple):
+    """How a sensor of a GPU is read.
+
+    Attributes:
+        function: NVML's.
+        arguments: what it takes beside the device.
+        per: by how much what it gives is divided.
+        most: beyond this it gives nonsense.
+        often: whether it is read each time, and not with the graphics processes alone.
+    """
+
+    function: str
+    arguments: tuple[int, ...] = ()
+    per: int = 1
+    most: float = float("inf")
+    often: bool = False
+
+
+SENSORS = {
+    "utilisation": Sensor("nvmlDeviceGetUtilizationRates", most=100, often=True),
+    "temperature": Sensor("nvmlDeviceGetTemperature", (0,)),  # NVML_TEMPERATURE_GPU
+    "power": Sensor("nvmlDeviceGetPowerUsage", per=1000),  # to ask for it takes long
+}
+"""The sensors that are read, in percent, degrees Celsius and watts, by the names that every view has for them."""
 
 LIBRARY = "libnvidia-ml.so.1"
 DEVICE, MODULE = "/dev/nvidiactl", "/proc/driver/nvidia/version"
@@ -81,8 +107,6 @@ _LIMITS = struct.Struct("PQQQ")
 
 _VERSION_2 = 2 << 24 | _MEMORY_V2.size
 """nvmlMemory_v2, which asks for the second one."""
-
-_TEMPERATURE_GPU = 0  # NVML_TEMPERATURE_GPU
 
 _library: CDLL | None = None
 """The driver's library, once it was opened."""
@@ -167,21 +191,15 @@ def limit(of: object, cgroup: str) -> tuple[int, int, int]:
     return code, hard, used
 
 
-def rates(of: object) -> dict[str, Any]:
-    """Read the utilisation of a device, as a field of `Gpu`."""
-    found = (c_uint * 2)()  # nvmlUtilization_t: of the GPU, and of its memory
-    code = call("nvmlDeviceGetUtilizationRates", of, byref(found))
-    return {"utilisation": percent if code == OK and (percent := found[0]) <= 100 else None}
+def sensors(of: object, *, all_of_them: bool) -> dict[str, float | None]:
+    """Read the sensors of a device, all of them or those that are read often; None where one does not tell."""
+    return {name: _sensor(of, one) for name, one in SENSORS.items() if all_of_them or one.often}
 
 
-def sensors(of: object) -> dict[str, Any]:
-    """Read the temperature and the power of a device, as fields of `Gpu`. To ask for the power takes long."""
-    celsius = c_uint()
-    code = call("nvmlDeviceGetTemperature", of, c_uint(_TEMPERATURE_GPU), byref(celsius))
-    return {
-        "temperature": celsius.value if code == OK else None,
-        "power": number("nvmlDeviceGetPowerUsage", of),
-    }
+def _sensor(of: object, sensor: Sensor) -> float | None:
+    found = (c_uint * 2)()  # the first is the GPU's own in nvmlUtilization_t, too
+    code = call(sensor.function, of, *map(c_uint, sensor.arguments), byref(found))
+    return found[0] / sensor.per if code == OK and found[0] <= sensor.most else None
 
 
 def multiprocessors(of: object, capability: tuple[int, int] | None) -> int | None:

@@ -38,26 +38,19 @@ def completed(fresh: Snapshot, before: Snapshot | None, *, processes: bool, grap
 
 
 def _with_sensors(gpu: Gpu, before: Gpu) -> Gpu:
-    """Copy to a GPU what its sensors told, which are read with the graphics processes."""
-    if before.temperature is None and before.power is None:
-        return gpu
-    return gpu._replace(temperature=before.temperature, power=before.power)
+    """Copy to a GPU what those of its sensors told that are read with the graphics processes."""
+    return gpu._replace(sensors={**before.sensors, **gpu.sensors})
 
 
 def _as_listed(gpu: Gpu, before: Gpu) -> Gpu:
     """Copy to a GPU what its lists and sensors told: whether there are lists, and a use that is their sum."""
-    error = before.error if before.refused else None
-    used = before.used if before.unified and gpu.used is None else gpu.used
-    unified = gpu.unified or before.unified
-    return gpu._replace(
+    return _with_sensors(gpu, before)._replace(
         listed=before.listed,
         used_then=before.used_then,
         refused=before.refused,
-        used=used,
-        unified=unified,
-        error=error,
-        temperature=before.temperature,
-        power=before.power,
+        used=before.used if before.unified and gpu.used is None else gpu.used,
+        unified=gpu.unified or before.unified,
+        error=before.error if before.refused else None,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.host import SIMULATED
 from tfgpu_magic.model.phrases import plain
-from tfgpu_magic.model.rows import UNKNOWN, Notebook, Who
+from tfgpu_magic.model.rows import UNKNOWN, Notebook, Owner, Who
 from tfgpu_magic.model.said import say
 from tfgpu_magic.monitor.owners.pids import (
     ISOLATED,
@@ -80,32 +80,6 @@ def together(reports: Iterable[Report], served: Mapping[int, Notebook]) -> dict[
         else:
             known[pid] = one
     return known
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """The owner of a pid.
-
-    Attributes:
-        pid: the process id.
-        who: whose it is, as the viewing process sees it.
-        text: its name for people; as the process wrote it, so a view must escape it.
-        child: what the process is called beside its notebook's name, as `ProcessRow` has it.
-        notebook: what is known of the kernel that this process is, or is a child of; None if it is none.
-        kernel: the pid of that kernel; its own where it is no kernel's child.
-        call: whether it is one of the isolated cells and calls, which can be stopped without their kernel.
-        began: when it began (`pids.began`), so that it can be told from a later process with its pid; None of what is
-            not this user's.
-    """
-
-    pid: int
-    who: Who
-    text: str
-    child: str = ""
-    notebook: Notebook | None = None
-    kernel: int | None = None
-    call: bool = False
-    began: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from tfgpu_magic.model.report import Report
-    from tfgpu_magic.model.rows import Notebook
+    from tfgpu_magic.model.rows import Notebook, Owner
     from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.monitor.board.snapshot_file import Look
-    from tfgpu_magic.monitor.owners.attribution import Owner
 
 PID_TRUSTED_FOR = 10.0
 """Seconds in which no pid is reused by another process on the same GPU."""
@@ -112,7 +111,7 @@ def table(
         snapshot = continued(snapshot, published)
     known = within(timeout, lambda: _read().known(Owners(), snapshot, {}))
     made = make(snapshot, replace(known or Known(), own=report(snapshot) if report else None))
-    if any(row.owner == UNLISTED for row in made.processes):
+    if any(row.owner.text == UNLISTED for row in made.processes):
         made = replace(made, notes=(*made.notes, *filter(None, [within(timeout, partial(_suspects, made))])))
     if known is None:
         made = replace(made, notes=(*(note for note in made.notes if note != UNATTRIBUTED), HANGS))
@@ -121,8 +120,8 @@ def table(
 
 def _suspects(made: Table) -> str:
     """Say which of this user's processes may have memory for which none is listed; nothing where none may."""
-    found, rests = _read(), [row for row in made.processes if row.owner == UNLISTED]
-    known = {os.getpid(), *(one.pid for one in found.reports), *(row.pid for row in made.processes if row.pid)}
+    found, rests = _read(), [row.process for row in made.processes if row.owner.text == UNLISTED]
+    known = {os.getpid(), *(one.pid for one in found.reports), *(row.process.pid for row in made.processes)}
     pids = unlisted(known)[:MOST_SUSPECTS]  # who reports of itself is known, and what it has started
     if not pids:
         return ""

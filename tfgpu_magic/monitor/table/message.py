@@ -1,84 +1,68 @@
 """Writes rows as the JSON that live views draw: the whole state, and the changes since as a merge patch.
 
 Unknown values are left out, never null or 0; sizes are bytes, times seconds since the epoch. A tick has a JSON Merge
-Patch (RFC 7386), which makes the next state from the one before. `model.rows` decides what the rows have. The page's
-types are in `labextension/src/view/wire.ts`, which a test compares with the types here, field by field.
+Patch (RFC 7386), which makes the next state from the one before. What a GPU and a row have follows from the records of
+`model`, and the page's types of all this from both: `scripts._wire` writes `labextension/src/view/wire.ts`.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, cast
 
 from tfgpu_magic.model import phrases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from typing_extensions import NotRequired  # missing in Python 3.10; mypy always has it
 
-    from tfgpu_magic.model.report import Figure
-    from tfgpu_magic.model.rows import GpuRow, ProcessRow, Table, Who
+    from tfgpu_magic.model.report import Figure, LogicalGpu
+    from tfgpu_magic.model.rows import ProcessRow, Share, Table
     from tfgpu_magic.monitor.board.history import History
 
-VERSION = 5
+VERSION = 6
 """The version of the messages; a view of another version shows a notice."""
 LONGEST_NAME = 120
 """Characters of each name that are sent; views show fewer."""
 
+PARTS: dict[str, dict[str, str]] = {
+    "gpu": dict.fromkeys(
+        ("index", "reserved", "capability", "multiprocessors", "exclusive", "listed", "refused", "lost", "used_then"),
+        "",
+    ),
+    "own": dict.fromkeys(("gpu", "limit", "asked", "figures", "parked"), ""),
+    "process": dict.fromkeys(("uid", "began", "cgroup"), ""),
+    "owner": {"text": "owner", "pid": "", "kernel": ""},
+    "notebook": {"name": ""},
+    "use": dict.fromkeys(("gpu", "logical", "limit", "asked"), ""),
+    "shares": {"who": ""},
+}
+"""The records in a row whose fields are the row's own members, by their field's name; with the fields that are sent by
+another name than theirs, or by none. All others are sent as they are, and so is a field that a record comes to have."""
 
-class WireGpu(TypedDict):
-    """A GPU or MIG instance."""
-
-    uuid: NotRequired[str]
-    name: str
-    used: NotRequired[int]
-    total: NotRequired[int]
-    free: NotRequired[int]
-    utilisation: NotRequired[int]
-    temperature: NotRequired[int]
-    power: NotRequired[int]
-    error: NotRequired[str]
-    mig: NotRequired[Literal[True]]
-    instance: NotRequired[Literal[True]]
-    unified: NotRequired[Literal[True]]
-    logical: NotRequired[str]
-    policy: NotRequired[str]
-    others: NotRequired[int]
-    rest: NotRequired[str]
-    limit: NotRequired[int]
-
-
-class WireRow(TypedDict):
-    """A process on a GPU, or all of another user's there, or all that could not be named together."""
-
-    gpu: str
-    pid: NotRequired[int]
-    kind: NotRequired[str]
-    who: Who
-    owner: str
-    path: NotRequired[str]
-    kernel: NotRequired[str]
-    also: NotRequired[list[str]]
-    state: NotRequired[str]
-    active: NotRequired[float]
-    child: NotRequired[str]
-    call: NotRequired[Literal[True]]
-    tone: NotRequired[int]
-    held: NotRequired[int]
-    spare: NotRequired[Literal[True]]
-    utilisation: NotRequired[int]
-    unused: NotRequired[float]
-    began: NotRequired[int]
-    parked: NotRequired[int]
-    back: NotRequired[float]
-    policy: NotRequired[str]
-    figures: NotRequired[dict[str, dict[str, int]]]
+Json: TypeAlias = "bool | float | str | Sequence[Json] | Mapping[str, Json]"
+WireGpu: TypeAlias = "dict[str, Json]"
+WireRow: TypeAlias = "dict[str, Json]"
+WireShare: TypeAlias = "dict[str, Json]"
 
 
 class WireState(TypedDict):
-    """The state that a view shows: GPUs by label, rows by GPU and pid, and what is wrong."""
+    """What a view shows.
+
+    Attributes:
+        time: when the GPUs were read; 0 when they never were.
+        stale: since when the figures are old.
+        every: seconds between two readings, where that is more than one.
+        error: why there are no figures.
+        absent: whether there is no driver or GPU here.
+        simulated: whether the GPUs are simulated.
+        notes: what else there is to know, a sentence each.
+        gpus: the GPUs, by their labels.
+        rows: the rows, by GPU and pid.
+    """
 
     time: float
     stale: NotRequired[float]
@@ -92,14 +76,26 @@ class WireState(TypedDict):
 
 
 class Past(TypedDict):
-    """The history: times, and the most that was used of each GPU until the next; null where it was not known."""
+    """The history: times, and the most that was used of each GPU until the next; null where it was not known.
+
+    Attributes:
+        times: the times.
+        used: the bytes, by GPU: one figure for each time.
+    """
 
     times: list[float]
     used: dict[str, list[int | None]]
 
 
 class OwnHours(TypedDict):
-    """What the user's processes have held of this machine's GPUs since a time."""
+    """What the user's processes have held of this machine's GPUs since a time.
+
+    Attributes:
+        since: when counting began.
+        held_byte_seconds: what was held, times the seconds for which it was.
+        held_unused_byte_seconds: the same of what was held without use.
+        unknown_process_seconds: seconds of processes of which the driver told no bytes: they are in neither figure.
+    """
 
     since: float
     held_byte_seconds: float
@@ -108,7 +104,17 @@ class OwnHours(TypedDict):
 
 
 class Full(TypedDict):
-    """The message that a view begins with."""
+    """The message that a view begins with, and that `tfgpu status --json` prints.
+
+    Attributes:
+        version: the version of the messages.
+        type: the kind of message.
+        sequence: a number that rises from state to state.
+        state: the state.
+        history: what was used before.
+        every: seconds after which the next message comes.
+        hours: of `tfgpu status --json` alone, where the service for all users counts it.
+    """
 
     version: int
     type: Literal["full"]
@@ -120,7 +126,15 @@ class Full(TypedDict):
 
 
 class Tick(TypedDict):
-    """The message that brings a view from the state `base` to the next."""
+    """The message that brings a view from one state to the next.
+
+    Attributes:
+        version: the version of the messages.
+        type: the kind of message.
+        sequence: the number of the state that it leads to.
+        base: the sequence of the state that the patch is for.
+        patch: a JSON Merge Patch (RFC 7386).
+    """
 
     version: int
     type: Literal["tick"]
@@ -139,8 +153,8 @@ def state(table: Table) -> WireState:
         "absent": table.absent or None,
         "simulated": table.simulated or None,
         "notes": [phrases.safe(note) for note in (table.summary, *table.notes) if note] or None,
-        "gpus": {row.gpu: _gpu(row) for row in table.gpus},
-        "rows": _rows(table),
+        "gpus": {row.gpu.label: as_json(row) for row in table.gpus},
+        "rows": {f"{row.process.gpu} {row.process.pid or 'rest'}": _row(row) for row in table.processes},
     }))  # fmt: skip
 
 
@@ -208,61 +222,57 @@ def _text(message: Full | Tick) -> str:
     return json.dumps(message, separators=(",", ":"))
 
 
-def _gpu(row: GpuRow) -> WireGpu:
-    others = next((share for share in row.shares if share.who == "others"), None)
-    return cast("WireGpu", _known({
-        "uuid": row.uuid,
-        "name": phrases.plain(row.name),
-        "used": row.used,
-        "total": row.total,
-        "free": row.free,
-        "utilisation": row.utilisation,
-        "temperature": row.temperature,
-        "power": None if row.power is None else round(row.power / 1000),
-        "error": row.error and phrases.safe(row.error),
-        "mig": row.mig or None,
-        "instance": row.instance or None,
-        "unified": row.unified or None,
-        "logical": row.logical or None,
-        "policy": row.policy or None,
-        "others": others and others.size,
-        "rest": others.text if others and others.text != "others" else None,
-        "limit": row.limit,
-    }))  # fmt: skip
+def as_json(record: object, part: str = "") -> dict[str, Json]:
+    """Return a record as a JSON object, without what is unknown, empty or false.
+
+    Args:
+        record: a dataclass or a named tuple.
+        part: the name of the field that it stands in, as `PARTS` has it.
+    """
+    sent: dict[str, Json] = {}
+    for name, member in members(fields(record), part):
+        value = getattr(record, name)
+        if value is None or value is False or (not value and value != 0):
+            continue
+        if isinstance(value, str):
+            sent[member] = _safe(name, value)
+        elif isinstance(value, (int, float)):
+            sent[member] = value if isinstance(value, int) else round(value, 1)
+        elif name in SENT:
+            sent[member] = SENT[name](value)
+        elif name in PARTS:
+            sent |= as_json(value, name)
+        elif inner := as_json(value, name):
+            sent[member] = inner
+    return sent
 
 
-def _rows(table: Table) -> dict[str, WireRow]:
-    return {f"{row.gpu} {'rest' if row.pid is None else row.pid}": _row(row, table.time) for row in table.processes}
+def fields(record: object) -> tuple[str, ...]:
+    """Return the names of the fields of a named tuple or a dataclass."""
+    return tuple(getattr(record, "_fields", ()) or getattr(record, "__slots__", ()))
 
 
-def _row(row: ProcessRow, now: float) -> WireRow:
-    use, notebook = row.use, row.notebook
-    served = notebook if notebook and notebook.kernel else None
-    return cast("WireRow", _known({
-        "gpu": row.gpu,
-        "pid": row.pid if row.pid and row.pid > 0 else None,
-        "kind": row.kind or None,
-        "who": row.who,
-        "owner": phrases.plain(row.owner, longest=LONGEST_NAME),
-        # A path on another server, or on none, leads to no file here.
-        "path": (served.path or None) if served else None,
-        "kernel": served.kernel if served else None,
-        "also": [phrases.plain(name, longest=LONGEST_NAME) for name in served.also] or None if served else None,
-        "state": (notebook.state or None) if notebook else None,
-        "active": round(notebook.active, 1) if notebook and notebook.active is not None else None,
-        "child": phrases.plain(row.child) or None,
-        "call": row.call or None,
-        "tone": row.tone,
-        "held": row.known,
-        "spare": row.spare(now) or None,
-        "utilisation": row.utilisation,
-        "unused": None if row.unused is None else round(row.unused),
-        "began": row.began if row.kernel is not None and not served else None,
-        "parked": use.parked if use else None,
-        "back": round(use.back, 1) if use and use.back is not None else None,
-        "policy": (use.policy or None) if use else None,
-        "figures": _figures(use.figures) or None if use else None,
-    }))  # fmt: skip
+@cache
+def members(names: tuple[str, ...], part: str = "") -> tuple[tuple[str, str], ...]:
+    """Return those of a record's fields that are sent, each with the name by which it is."""
+    sent_as = PARTS.get(part, {})
+    return tuple((name, sent_as.get(name, name)) for name in names if sent_as.get(name, name))
+
+
+def _safe(name: str, text: str) -> str:
+    """Return a text as it is safe to show; a path is for opening the file."""
+    if name == "path":
+        return text
+    return phrases.safe(text) if name == "error" else phrases.plain(text, longest=LONGEST_NAME)
+
+
+def _row(row: ProcessRow) -> WireRow:
+    sent = as_json(row) | ({} if row.known is None else {"held": row.known})
+    if row.process.pid <= 0:
+        del sent["pid"]
+    # A path on another server, or on none, leads to no file here; and a kernel of this one is not ended by its pid.
+    sent.pop("began" if "kernel" in sent else "path", None)
+    return sent
 
 
 def _figures(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:
@@ -271,6 +281,33 @@ def _figures(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:
     for figure in figures:
         by_framework.setdefault(phrases.plain(figure.framework), {})[phrases.plain(figure.what)] = figure.size
     return by_framework
+
+
+def _logical(gpus: Iterable[LogicalGpu]) -> str:
+    return " ".join(gpu.name for gpu in gpus)
+
+
+def _names(names: Iterable[str]) -> list[str]:
+    return [phrases.plain(name, longest=LONGEST_NAME) for name in names]
+
+
+def _sensors(sensors: Mapping[str, float | None]) -> dict[str, int]:
+    """Return what sensors tell in whole units: a view shows no more, and is told nothing when only more changes."""
+    return {name: round(value) for name, value in sensors.items() if value is not None}
+
+
+def _shares(shares: Iterable[Share]) -> dict[str, WireShare]:
+    return {share.who: as_json(share, "shares") for share in shares}
+
+
+SENT: dict[str, Callable[[Any], Json]] = {
+    "also": _names,
+    "figures": _figures,
+    "logical": _logical,
+    "sensors": _sensors,
+    "shares": _shares,
+}
+"""What makes JSON of those fields that are more than a text, a number or a record."""
 
 
 def _known(fields: Mapping[str, Any]) -> dict[str, Any]:

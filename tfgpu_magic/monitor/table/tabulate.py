@@ -7,16 +7,18 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.model.rows import GpuRow, ProcessRow, Share, Table, by_gpu
+from tfgpu_magic.model.rows import NOT_REPORTED, GpuRow, Owner, ProcessRow, Share, Table, by_gpu
 from tfgpu_magic.model.said import in_commas, say
-from tfgpu_magic.monitor.owners.attribution import ENDED, OTHERS, SILENT, THIS, Owner
+from tfgpu_magic.model.snapshot import Gpu, Process
+from tfgpu_magic.monitor.owners.attribution import ENDED, OTHERS, SILENT, THIS
+from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tfgpu_magic.model.report import GpuUse, Report
     from tfgpu_magic.model.rows import Notebook
-    from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+    from tfgpu_magic.model.snapshot import Snapshot
 
     _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
 
@@ -32,10 +34,11 @@ UNLISTED, MOVED = say("no process listed"), say("not listed yet")
 
 UNREAD = say("the driver tells nothing of it; its notebooks do")
 
-_SHORT = 12  # characters of the UUID of a GPU whose number is not known
-
 LISTED_AFTER = 2.0
 """Seconds after which a process that has memory is in the driver's lists."""
+
+SPARE_AFTER, SPARE = 300.0, 256 * BINARY["MiB"]
+"""Seconds without activity, and bytes held and not used, from which on a notebook is worth shutting down."""
 
 _SEVERAL = 2**32
 """What is taken from the number of another user's row, which stands for several pids, so that it is no process's."""
@@ -74,19 +77,21 @@ def make(snapshot: Snapshot, known: Known) -> Table:
     own = reported[0][1] if report else {}
     gpus: list[GpuRow] = []
     processes: list[ProcessRow] = []
-    listed = {} if foreign else by_gpu(snapshot.processes)
+    listed = {} if foreign else by_gpu(snapshot.processes, lambda row: row.gpu)
     for gpu in snapshot.gpus:
         uses = {one.pid: of.get(gpu.label) for one, of in reported}
-        rows = list(_rows(gpu, listed.get(gpu.label, ()), known, uses))
+        rows = list(_rows(listed.get(gpu.label, ()), known, uses, snapshot.time))
         if foreign or not gpu.listed:
-            rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, known, reported)
+            rows += _self_reported_rows(gpu.label, {row.process.pid for row in rows}, known, reported, snapshot.time)
         rows.sort(key=_largest_first)
         whose = OTHERS if foreign else MOVED if gpu.rest([gpu.used_then]) else UNLISTED  # the note says what others are
         whose = whose if gpu.listed else OWNER_UNKNOWN
         rest = None if _holds_unknown(rows) else gpu.rest(row.known or 0 for row in rows)
-        gpus.append(_gpu_row(gpu, rows, own.get(gpu.label), whose if rest else ""))
-        processes.extend([*rows, *([_unlisted(gpu, whose, rest)] if rest else [])])
-    unnamed = any(row.who == "unknown" and row.owner != SILENT and row.pid for row in processes)
+        named = gpu._replace(name=(gpu.name or "N/A").removeprefix("NVIDIA "))
+        shares = _shares(gpu, rows, whose if rest else "")
+        gpus.append(GpuRow(gpu=named, own=own.get(gpu.label, NOT_REPORTED), shares=shares))
+        processes.extend([*rows, *([_unlisted(gpu.label, whose, rest)] if rest else [])])
+    unnamed = any(row.owner.who == "unknown" and row.owner.text != SILENT and row.owner.pid for row in processes)
     return Table(
         gpus=tuple(gpus),
         processes=_toned(processes),
@@ -108,15 +113,24 @@ def _self_reported(snapshot: Snapshot, told: Sequence[Report], known: Known) -> 
 
     The driver's error is the first note.
     """
-    reported = [(one, {use.gpu[:_SHORT]: use for use in one.uses if use.taken}) for one in told]
-    uuids = {label: use.gpu for _, uses in reported for label, use in uses.items()}
-    gpus = tuple(GpuRow(gpu=label, name="N/A", uuid=uuid, error=UNREAD) for label, uuid in uuids.items())
+    uuids = dict.fromkeys(use.gpu for one in told for use in one.uses if use.taken)
+    gpus = [Gpu(-1, uuid=uuid, name="N/A", error=UNREAD) for uuid in uuids]
+    labels = {gpu.uuid: gpu.label for gpu in gpus}
+    reported = [(one, {labels[use.gpu]: use for use in one.uses if use.gpu in labels}) for one in told]
     rows = [
-        row for label in uuids for row in sorted(_self_reported_rows(label, (), known, reported), key=_largest_first)
+        row
+        for gpu in gpus
+        for row in sorted(_self_reported_rows(gpu.label, (), known, reported, snapshot.time), key=_largest_first)
     ]
     notes = (snapshot.error or "", *snapshot.notes, *(known.own.notes if known.own else ()))
     summary = known.own.summary if known.own else ""
-    return Table(gpus=gpus, processes=_toned(rows), summary=summary, notes=notes, time=snapshot.time)
+    return Table(
+        gpus=tuple(GpuRow(gpu=gpu) for gpu in gpus),
+        processes=_toned(rows),
+        summary=summary,
+        notes=notes,
+        time=snapshot.time,
+    )
 
 
 def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
@@ -137,10 +151,10 @@ def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
 
 
 def _rows(
-    gpu: Gpu,
     processes: Sequence[Process],
     known: Known,
     uses: Mapping[int, GpuUse | None],
+    now: float,
 ) -> Iterable[ProcessRow]:
     others: defaultdict[str, list[Process]] = defaultdict(list)
     for process in processes:
@@ -148,28 +162,36 @@ def _rows(
         if owner.who == "other":
             others[owner.text].append(process)
             continue
-        yield ProcessRow(
-            gpu=gpu.label,
-            pid=process.pid,
-            kind=process.kind,
-            who=owner.who,
-            owner=owner.text,
-            held=process.held,
-            use=uses.get(process.pid) if owner.who in ("this", "mine") else None,
-            notebook=owner.notebook,
-            kernel=owner.kernel,
-            child=owner.child,
-            call=owner.call,
-            utilisation=process.utilisation,
-            unused=process.unused if process.began in (None, owner.began) or owner.began is None else None,
-            began=owner.began,
-        )
+        if process.began not in (None, owner.began) and owner.began is not None:
+            process = process._replace(unused=None)  # of an earlier process that had its pid
+        use = uses.get(process.pid) if owner.who in ("this", "mine") else None
+        yield _row(process, owner, use or NOT_REPORTED, now)
 
     for name, theirs in others.items():
-        yield _others_row(gpu, name, theirs)
+        yield _others_row(name, theirs)
 
 
-def _others_row(gpu: Gpu, name: str, processes: Sequence[Process]) -> ProcessRow:
+def _row(process: Process, owner: Owner, use: GpuUse, now: float) -> ProcessRow:
+    return ProcessRow(process=process, owner=owner, use=use, spare=is_spare(process, owner, use, now))
+
+
+def is_spare(process: Process, owner: Owner, use: GpuUse, now: float) -> bool:
+    """Return whether it is another notebook of mine that has long been idle and keeps much that it does not use.
+
+    Args:
+        process: the driver's figures.
+        owner: whose it is.
+        use: its own report; what is parked keeps what it needs.
+        now: seconds since the epoch.
+    """
+    notebook, held, used = owner.notebook, process.held, use.used
+    if owner.who != "mine" or owner.child or held is None or used is None or notebook is None or use.parked.size:
+        return False
+    idle = now - notebook.active if notebook.state == "idle" and notebook.active is not None else 0.0
+    return idle >= SPARE_AFTER and held - used >= SPARE
+
+
+def _others_row(name: str, processes: Sequence[Process]) -> ProcessRow:
     """Return what another user holds of a GPU as one row, so that views cost the same however many processes that are.
 
     What is not known of one of them is not known of all. Together they are unused since the last of them was used.
@@ -177,21 +199,20 @@ def _others_row(gpu: Gpu, name: str, processes: Sequence[Process]) -> ProcessRow
     held = [process.held for process in processes if process.held is not None]
     use = [process.utilisation for process in processes if process.utilisation is not None]
     unused = [process.unused for process in processes if process.unused is not None]
-    alone = len(processes) == 1
-    return ProcessRow(
-        gpu=gpu.label,
-        pid=processes[0].pid if alone else -_SEVERAL - zlib.crc32(name.encode(errors="surrogatepass")),
+    several = -_SEVERAL - zlib.crc32(name.encode(errors="surrogatepass"))
+    process = Process(
+        gpu=processes[0].gpu,
+        pid=processes[0].pid if len(processes) == 1 else several,
         kind=min({process.kind for process in processes}, key=lambda kind: (-len(kind), kind)),
-        who="other",
-        owner=name,
         held=sum(held) if len(held) == len(processes) else None,
         utilisation=min(100, sum(use)) if len(use) == len(processes) else None,
         unused=max(unused) if len(unused) == len(processes) else None,
     )
+    return ProcessRow(process=process, owner=Owner(pid=process.pid, who="other", text=name))
 
 
 def _self_reported_rows(
-    gpu: str, listed: Collection[int | None], known: Known, reported: _Reported
+    gpu: str, listed: Collection[int], known: Known, reported: _Reported, now: float
 ) -> Iterable[ProcessRow]:
     """Give rows for the kernels that report to use a GPU, where the driver's list does not have them."""
     for one, uses in reported:
@@ -199,17 +220,14 @@ def _self_reported_rows(
         if use is None or use.taken is None or one.pid in listed:
             continue
         this = known.own is not None and one.pid == known.own.pid
-        yield ProcessRow(
-            gpu=gpu,
+        owner = Owner(
             pid=one.pid,
-            kind="",
             who="this" if this else "mine",
-            owner=THIS if this else (notebook and notebook.title) or say("a kernel"),
-            held=None,
-            use=use,
+            text=THIS if this else (notebook and notebook.title) or say("a kernel"),
             notebook=notebook,
             kernel=one.pid,
         )
+        yield _row(Process(gpu, one.pid), owner, use, now)
 
 
 def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:
@@ -218,7 +236,8 @@ def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:
     Kernels choose in the order of their pids, so that one that starts takes no other's: a tone, and if possible a
     colour, that the fewest have. When an earlier one ends, or uses its first GPU, a later one may choose anew.
     """
-    names = {row.kernel: (row.notebook and row.notebook.title) or "" for row in rows if row.kernel is not None}
+    owners = [row.owner for row in rows]
+    names = {one.kernel: (one.notebook and one.notebook.title) or "" for one in owners if one.kernel is not None}
     tones: dict[int, int] = {}
     used, colours = [0] * TONES, [0] * COLOURS
     for kernel, name in sorted(names.items()):
@@ -227,48 +246,21 @@ def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:
         tones[kernel] = tone = min(choices, key=lambda tone: (used[tone], colours[tone % COLOURS]))
         used[tone] += 1
         colours[tone % COLOURS] += 1
-    return tuple(row if row.kernel is None else replace(row, tone=tones[row.kernel]) for row in rows)
+    return tuple(row if row.owner.kernel is None else replace(row, tone=tones[row.owner.kernel]) for row in rows)
 
 
 def _largest_first(row: ProcessRow) -> tuple[bool, int, int]:
-    return row.known is None, -(row.known or 0), row.pid or 0
+    return row.known is None, -(row.known or 0), row.process.pid
 
 
 def _holds_unknown(rows: Sequence[ProcessRow]) -> bool:
     """Tell whether a named process holds an unknown amount of memory, as on WSL."""
-    return any(row.known is None and row.who != "unknown" for row in rows)
+    return any(row.known is None and row.owner.who != "unknown" for row in rows)
 
 
-def _unlisted(gpu: Gpu, owner: str, held: int) -> ProcessRow:
-    return ProcessRow(gpu=gpu.label, pid=None, kind="", who="unknown", owner=owner, held=held, untold=not gpu.listed)
-
-
-def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None, rest: str) -> GpuRow:
-    row = GpuRow(
-        gpu=gpu.label,
-        uuid=gpu.uuid,
-        name=(gpu.name or "N/A").removeprefix("NVIDIA "),
-        used=gpu.used,
-        total=gpu.total,
-        free=gpu.free,
-        utilisation=gpu.utilisation,
-        temperature=gpu.temperature,
-        power=gpu.power,
-        unified=gpu.unified,
-        mig=gpu.mig,
-        instance=gpu.instance is not None,
-        error=gpu.error,
-        shares=_shares(gpu, rows, rest),
-        limit=gpu.limit,
-    )
-    if use is None:
-        return row
-    return replace(
-        row,
-        logical=" ".join(logical.name for logical in use.logical),
-        figures=use.figures,
-        policy=use.policy,
-    )
+def _unlisted(gpu: str, text: str, held: int) -> ProcessRow:
+    owner = Owner(pid=0, who="unknown", text=text)
+    return ProcessRow(process=Process(gpu, held=held), owner=owner, unlisted=True)
 
 
 def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str) -> tuple[Share, ...]:
@@ -281,12 +273,12 @@ def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str) -> tuple[Share,
         return ()
     sizes = {"this": 0, "mine": 0, "others": 0}
     for row in rows:
-        sizes[row.who if row.who in sizes else "others"] += row.known or 0
+        sizes[row.owner.who if row.owner.who in sizes else "others"] += row.known or 0
     rest = gpu.used - sizes["this"] - sizes["mine"]
     if gpu.total == gpu.limit:
         sizes["others"] = 0  # what is used in the cgroup is told, and others' rows may be of other cgroups
-    listed = [row for row in rows if row.who not in sizes and row.known and sizes["others"]]
-    names = [{"other": OTHERS, "gone": ENDED}.get(row.who, row.owner) for row in listed]
+    listed = [row.owner for row in rows if row.owner.who not in sizes and row.known and sizes["others"]]
+    names = [{"other": OTHERS, "gone": ENDED}.get(owner.who, owner.text) for owner in listed]
     names = list(dict.fromkeys(filter(None, (*names, unlisted))))
     others = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else in_commas(names) or OTHERS
     found = (
