@@ -114,7 +114,7 @@ def test_a_command_is_a_file_and_a_line() -> None:
     [
         (("rich",), ["model/terminal.py"]),
         (("tfgpu_magic.model.html",), ["model"]),
-        (("pynvml",), ["root/driver.py"]),
+        (("pynvml",), ["root/driver.py", "monitor/driver/nvml.py"]),
         (("torch", "jax", "jaxlib", "cupy"), []),
         (("dask", "distributed"), ["isolate/dask.py"]),
         (("tfgpu_magic.simgpu",), ["command", "simgpu"]),
@@ -142,7 +142,7 @@ def test_what_few_need_is_imported_late(module: str, theirs: set[str]) -> None:
     ("name", "place"),
     [
         ("libcuda.so.1", "frameworks/cuda.py"),
-        ("nvmlInitWithFlags", "monitor/driver/nvml_calls.py"),
+        ("libnvidia-ml.so.1", "monitor/driver/nvml_errors.py"),
     ],
 )
 def test_only_one_place_names_it(name: str, place: str) -> None:

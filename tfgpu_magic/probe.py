@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +34,14 @@ _asking: list[subprocess.Popen[str]] = []
 """Children that have not answered yet."""
 
 _hanging: list[threading.Thread] = []
+
+
+def nvml_path() -> list[str]:
+    """Return the folders that a child process which asks NVML adds to its search path: those of nvidia-ml-py too.
+
+    The working directory is none of them: what a notebook has there must not be run for all of its user's views.
+    """
+    return [PACKAGES, *(path for path in sys.path if path and PathFinder.find_spec("pynvml", [path]))]
 
 
 class Probe:

@@ -23,7 +23,7 @@ from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.board import directory, machine_board
 from tfgpu_magic.monitor.board.machine_board import MachineDirectory
 from tfgpu_magic.monitor.board.snapshot_file import Writer
-from tfgpu_magic.monitor.driver.nvml_calls import MODULE as FILE
+from tfgpu_magic.monitor.driver.nvml_errors import MODULE as FILE
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.simgpu import Machine
 

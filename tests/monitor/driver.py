@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pynvml
+
 from tests.sizes import GIB
 from tfgpu_magic.monitor.driver import limits as nvml_limits
-from tfgpu_magic.monitor.driver import nvml, nvml_calls
+from tfgpu_magic.monitor.driver import nvml, nvml_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +27,10 @@ COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
 GRAPHICS = "nvmlDeviceGetGraphicsRunningProcesses"
 MPS = "nvmlDeviceGetMPSComputeRunningProcesses"
 LIMITS = "nvmlDeviceGetMemoryLimits_v1"
+
+
+def give_handle(device: Device, to: Any) -> None:
+    to._obj.contents = pynvml.struct_c_nvmlDevice_t.from_buffer(device.anchor)
 
 
 @dataclass
@@ -72,7 +78,9 @@ class Driver:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> Driver:
         library = type("Library", (), {"__getattr__": lambda _, name: self.find(name)})()  # functions are attributes
-        monkeypatch.setattr(nvml_calls, "_library", library)
+        monkeypatch.setattr(pynvml, "nvmlLib", library)
+        forgetful = type("Cache", (dict,), {"__contains__": lambda *_: False})()  # the library may change in a test
+        monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", forgetful)
         return self
 
     def find(self, name: str) -> Callable[..., int]:
@@ -85,7 +93,7 @@ class Driver:
 
         def counted(*arguments: Any) -> int:
             self.calls[name] += 1
-            device = arguments[0] if arguments and isinstance(arguments[0], ctypes.c_void_p) else None
+            device = arguments[0] if arguments and isinstance(arguments[0], pynvml.c_nvmlDevice_t) else None
             code = self.of(device).codes.get(name, 0) if device else 0
             return code or int(function(*arguments) or 0)  # type: ignore[misc]
 
@@ -93,14 +101,14 @@ class Driver:
 
     def of(self, handle: Any) -> Device:
         every = [part for device in self.devices for part in (device, *device.mig)]
-        return next(d for d in every if ctypes.addressof(d.anchor) == handle.value)
+        return next(d for d in every if ctypes.addressof(d.anchor) == ctypes.addressof(handle.contents))
 
     def list_of(self, listing: str, version: str) -> Callable[..., int]:
         def give(handle: Any, count: Any, buffer: Any) -> int:
             rows = self.of(handle).lists.get(listing, [])
             room, count._obj.value = count._obj.value, len(rows)
             if len(rows) > room:
-                return nvml_calls.TOO_SMALL
+                return nvml_errors.TOO_SMALL
             layout = self.rows[version]
             numbers = len(layout.unpack(bytes(layout.size)))
             data = b"".join(layout.pack(*(tuple(row) + (0,) * numbers)[:numbers]) for row in rows)
@@ -112,7 +120,7 @@ class Driver:
     def figure(self, name: str, handle: Any, *arguments: Any) -> int:
         value = FIGURES[name](self.of(handle))
         if value is None:
-            return nvml_calls.NOT_SUPPORTED
+            return nvml_errors.NOT_SUPPORTED
         to = arguments[1 if name == "nvmlDeviceGetTemperature" else 0]
         getattr(to, "_obj", to).value = value
         return 0
@@ -130,39 +138,38 @@ class Driver:
 
     def nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:  # noqa: N802
         device: Device = self.devices[index.value]
-        handle._obj.value = ctypes.addressof(device.anchor)
+        give_handle(device, handle)
         return device.codes.get("nvmlDeviceGetHandleByIndex_v2", 0)
 
     def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, index: Any, part: Any) -> int:  # noqa: N802
         instances = self.of(handle).mig
         if index.value >= len(instances):
-            return nvml_calls.NOT_FOUND
-        part._obj.value = ctypes.addressof(instances[index.value].anchor)
+            return nvml_errors.NOT_FOUND
+        give_handle(instances[index.value], part)
         return 0
 
     def nvmlDeviceGetMemoryLimits_v1(self, handle: Any, limits: Any) -> None:  # noqa: N802
-        folder, soft, _, _ = nvml_calls._LIMITS.unpack(limits)
-        hard = nvml_limits.UNLIMITED if ctypes.string_at(folder) == b"/sys/fs/cgroup" else self.of(handle).hard
-        nvml_calls._LIMITS.pack_into(limits, 0, folder, soft, hard, GIB)
+        top = limits._obj.nameSpace == "/sys/fs/cgroup"
+        limits._obj.hardLimit, limits._obj.currentUsed = nvml_limits.UNLIMITED if top else self.of(handle).hard, GIB
 
     def nvmlDeviceGetCudaComputeCapability(self, _: Any, major: Any, minor: Any) -> None:  # noqa: N802
         major._obj.value, minor._obj.value = 8, 0
 
     def nvmlDeviceGetUtilizationRates(self, handle: Any, rates: Any) -> int:  # noqa: N802
         utilisation = self.of(handle).utilisation
-        rates._obj[0] = utilisation or 0
-        return nvml_calls.NOT_SUPPORTED if utilisation is None else 0
+        rates._obj.gpu = utilisation or 0
+        return nvml_errors.NOT_SUPPORTED if utilisation is None else 0
 
     def nvmlDeviceGetProcessUtilization(self, handle: Any, buffer: Any, count: Any, since: Any) -> int:  # noqa: N802
         samples = self.of(handle).samples
         if samples is None:
-            return nvml_calls.NOT_SUPPORTED
+            return nvml_errors.NOT_SUPPORTED
         news = [sample for sample in samples if sample[1] > since.value]
         room, count._obj.value = count._obj.value, len(news)
         if not news:
-            return nvml_calls.NOT_FOUND
+            return nvml_errors.NOT_FOUND
         if len(news) > room:
-            return nvml_calls.TOO_SMALL
+            return nvml_errors.TOO_SMALL
         data = b"".join(nvml.SAMPLE.pack(*sample) for sample in news)
         ctypes.memmove(buffer, data, len(data))
         return 0
@@ -170,8 +177,8 @@ class Driver:
     def nvmlDeviceGetMemoryInfo_v2(self, handle: Any, memory: Any) -> None:  # noqa: N802
         of = self.of(handle)
         free = of.total - of.used - of.reserved
-        struct.pack_into("IQQQQ", memory, 0, 0, of.total, of.reserved, free, of.used)
+        struct.pack_into("IQQQQ", memory._obj, 0, 0, of.total, of.reserved, free, of.used)
 
     def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> None:  # noqa: N802
         of = self.of(handle)
-        struct.pack_into("QQQ", memory, 0, of.total, of.total - of.used - of.reserved, of.used + of.reserved)
+        struct.pack_into("QQQ", memory._obj, 0, of.total, of.total - of.used - of.reserved, of.used + of.reserved)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -299,6 +302,55 @@ def test_a_driver_without_gpus_is_absent(driver: Driver) -> None:
 
     assert snapshot.absent
     assert "lists no GPU" in (snapshot.error or "")
+
+
+READS = {
+    "nvmlSystemGetDriverVersion": set[str](),
+    "nvmlErrorString": set[str](),
+    "nvmlDeviceGetMigMode": set[str](),
+    "nvmlDeviceGetComputeMode": set[str](),
+    "nvmlDeviceGetName": {"name"},
+    "nvmlDeviceGetCudaComputeCapability": {"capability", "multiprocessors"},
+    "nvmlDeviceGetNumGpuCores": {"multiprocessors"},
+    "nvmlDeviceGetUtilizationRates": {"utilisation"},
+    "nvmlDeviceGetTemperature": {"temperature"},
+    "nvmlDeviceGetPowerUsage": {"power"},
+    GRAPHICS + "_v3": set[str](),
+    MPS + "_v3": set[str](),
+}
+"""What fails with a function: the fields of a GPU, of which there is no error then."""
+
+
+@pytest.mark.parametrize("code", [None, 3, 4, 7, 999])
+@pytest.mark.parametrize("function", READS)
+def test_a_function_that_fails_or_is_not_there_costs_its_own_figure(
+    used: Driver, function: str, code: int | None
+) -> None:
+    whole = NvmlReader().read()
+    if code is None:
+        used.missing.update((function, function.removesuffix("_v3") + "_v2", function.removesuffix("_v3")))
+    used.devices[0].codes = {function: code or 0}
+    read = NvmlReader().read()
+
+    lost: dict[str, Any] = dict.fromkeys(READS[function])
+    assert read.gpus == (whole.gpus[0]._replace(**lost),)
+    assert [(row.pid, row.kind, row.held) for row in read.processes] == [(pid, "C", GIB) for pid in (10, 11, 12)]
+
+
+@pytest.mark.parametrize("found", [None, SimpleNamespace(__file__="/site/pynvml/__init__.py", nvmlInit=print)])
+def test_without_nvidia_ml_py_or_with_another_the_line_to_install_is_said(
+    driver: Driver, found: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = NvmlReader()
+    monkeypatch.setattr(nvml, "pynvml", None)
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "pynvml", found)
+        snapshot = reader.read()
+
+    assert ("/site/pynvml/__init__.py" if found else "import of pynvml halted") in (snapshot.error or "")
+    assert "pip install --force-reinstall 'nvidia-ml-py>=12.535'" in (snapshot.error or "")
+    assert (snapshot.absent, driver.calls) == (False, {})
+    assert reader.read().gpus  # it is installed
 
 
 def test_a_name_that_is_no_utf8_is_shown_as_well_as_it_can_be(driver: Driver) -> None:

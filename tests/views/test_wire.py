@@ -15,7 +15,7 @@ from tfgpu_magic.lab import exporter
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.model.report import GpuUse, Parked
 from tfgpu_magic.model.rows import Notebook
-from tfgpu_magic.monitor.driver.nvml_calls import SENSORS
+from tfgpu_magic.monitor.driver.nvml import SENSORS
 from tfgpu_magic.monitor.table import message
 
 PAGE = Path(__file__).parents[2] / "labextension/src/view"

@@ -68,7 +68,7 @@ SENSORS = {
     "temperature": ("gpu_temperature_celsius", "Temperature of a GPU.", 1),
     "power": ("gpu_power_watts", "Power that a GPU draws.", 1),
 }
-"""The metric of each of `nvml_calls.SENSORS`: its name, what it tells, and by what a figure is divided for it."""
+"""The metric of each of `nvml.SENSORS`: its name, what it tells, and by what a figure is divided for it."""
 
 METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "up": ("Whether the machine's figures are there and fresh; if not, there are no others.", _MACHINE),

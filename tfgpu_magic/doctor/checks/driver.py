@@ -12,7 +12,7 @@ from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.frameworks import cuda as library
 from tfgpu_magic.model import phrases
-from tfgpu_magic.monitor.driver.nvml_calls import MODULE
+from tfgpu_magic.monitor.driver.nvml_errors import MODULE
 from tfgpu_magic.policy.process_state import DEVICES
 
 ANSWERS = Outcome("driver.answers", Severity.GOOD, "NVIDIA's driver {version} answered in {seconds} s.")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor.board.lockfile import LIBRARIES, PROCESS_NAME
-from tfgpu_magic.probe import PACKAGES
+from tfgpu_magic.probe import nvml_path
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.board.directory import BoardDirectory
@@ -48,7 +48,7 @@ def launch(code: str, options: tuple[str, ...], place: BoardDirectory) -> None:
         _reap()
     variables = environment(simulated=place.simulated)
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", code, *options, PACKAGES],
+        [sys.executable, "-I", "-S", "-c", code, *options, *nvml_path()],
         env={**variables, "TFGPU_MAGIC_DIR": str(place.path)},
         cwd="/",
         stdin=subprocess.DEVNULL,

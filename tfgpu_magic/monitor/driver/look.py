@@ -78,7 +78,7 @@ class PendingLook:
                     "NVML does not answer: an earlier call hangs in the driver. A reboot may be needed."
                 )
             elif self._child is None:
-                self._child = Probe(["-c", CODE, probe.PACKAGES])
+                self._child = Probe(["-c", CODE, *probe.nvml_path()])
         except OSError as error:  # no memory or no processes left
             self._trouble = say("NVML was not asked: no process could be started ({why}).", why=error.strerror)
 

@@ -1,34 +1,59 @@
-"""Reads a snapshot from NVML, whose functions `nvml_calls` calls. Whose a pid is, `attribution` finds out."""
+"""Reads a snapshot from NVML by nvidia-ml-py, whose module is `pynvml`. Whose a pid is, `attribution` finds out.
+
+A function that fails, or that the driver or nvidia-ml-py lacks, costs its own figure and nothing else. Only lists of
+processes are read by calls of our own: nvidia-ml-py makes two for each list, and these calls take longest.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import struct
+import sys
 import time
-from ctypes import byref, c_int, c_uint, c_ulonglong, create_string_buffer
+from ctypes import CDLL, byref, c_uint, c_ulonglong, create_string_buffer
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.driver import limits, nvml_calls
-from tfgpu_magic.monitor.driver.nvml_calls import (
-    call,
-    has,
-    limit,
-    memory,
-    multiprocessors,
-    new_handle,
-    number,
-    preload,
-    sensors,
-    start,
-    text,
-)
+from tfgpu_magic.monitor.driver import limits, nvml_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
+
+pynvml: Any = None
+"""nvidia-ml-py, once a driver was to be opened."""
+
+_NEEDED = ("nvmlMemory_v2", "_nvmlGetFunctionPointer")
+"""What older versions lack, or those of another package."""
+
+
+class Sensor(NamedTuple):
+    """How a sensor of a GPU is read.
+
+    Attributes:
+        function: NVML's.
+        arguments: what it takes beside the device.
+        per: by how much what it gives is divided.
+        most: beyond this it gives nonsense.
+        often: whether it is read each time, and not with the graphics processes alone.
+    """
+
+    function: str
+    arguments: tuple[int, ...] = ()
+    per: int = 1
+    most: float = float("inf")
+    often: bool = False
+
+
+SENSORS = {
+    "utilisation": Sensor("nvmlDeviceGetUtilizationRates", most=100, often=True),
+    "temperature": Sensor("nvmlDeviceGetTemperature", (0,)),  # NVML_TEMPERATURE_GPU
+    "power": Sensor("nvmlDeviceGetPowerUsage", per=1000),  # to ask for it takes long
+}
+"""The sensors that are read, in percent, degrees Celsius and watts, by the names that every view has for them."""
 
 ROWS = {"_v3": struct.Struct("IQII"), "_v2": struct.Struct("IQII"), "": struct.Struct("IQ")}
 """One row of a list as (pid, bytes, ...), by the version of the call, the newest first (nvml.h)."""
@@ -41,6 +66,12 @@ SAMPLE = struct.Struct("IQIIII")
 multiprocessors, memory, encoder and decoder."""
 
 _KINDS = {"C": "C", "G": "G", "CG": "C+G", "M": "M+C", "CM": "M+C", "GM": "M+C", "CGM": "M+C"}
+
+_CORES_PER_MULTIPROCESSOR = {(6, 0): 64, (8, 0): 64} | {(7, minor): 64 for minor in range(10)}
+"""The exceptions to 128, by compute capability (CUDA C++ Programming Guide, throughput of arithmetic instructions)."""
+
+NOT_AVAILABLE = 2**64 - 1
+"""NVML_VALUE_NOT_AVAILABLE: a figure on Windows, WSL and some virtual GPUs."""
 
 LARGEST_PID = 2**22
 """The largest pid that Linux allows. A container's own limit is not the host's, whose pids a list may have."""
@@ -67,7 +98,7 @@ class _NvmlDevice(NamedTuple):
 
     handle: Any
     gpu: Gpu
-    code: int = nvml_calls.OK
+    code: int = nvml_errors.OK
     limited: tuple[str, ...] = ()
 
 
@@ -97,7 +128,7 @@ class NvmlReader:
     def close(self) -> None:
         """Shut NVML down; a later `read` starts it again."""
         if self._open:
-            call("nvmlShutdown")
+            ask("nvmlShutdown")
         self._open = False
         self._recount_at = 0.0
 
@@ -111,10 +142,12 @@ class NvmlReader:
         Returns:
             The snapshot. Its `error` says why there is none; each `Gpu.error` is about one GPU.
         """
+        if unusable := _import():
+            return Snapshot(time=time.time(), error=unusable)
         code = self._start() or self._recount()
-        if code != nvml_calls.OK:
+        if code != nvml_errors.OK:
             self.close()
-            error, absent = nvml_calls.starting(code), code in nvml_calls.ABSENT
+            error, absent = nvml_errors.starting(code, ask("nvmlErrorString", code)), code in nvml_errors.ABSENT
             return Snapshot(time=time.time(), driver=self._driver, error=error, absent=absent)
         gpus: list[Gpu] = []
         rows: list[Process] = []
@@ -127,7 +160,7 @@ class NvmlReader:
             invalid.extend([gpu.label] if dropped else [])
         if any(gpu.error for gpu in gpus):
             self._recount_at = 0.0  # a handle may be stale, and a lost GPU may come back
-        notes = [] if not invalid else [nvml_calls.invalid(invalid)]
+        notes = [] if not invalid else [nvml_errors.invalid(invalid)]
         if any(gpu.reserved is None and gpu.used is not None and not gpu.unified for gpu in gpus):
             notes.append(say("This driver counts the memory that it reserves for itself as used."))
         now = time.time()
@@ -143,54 +176,52 @@ class NvmlReader:
     def _start(self) -> int:
         """Initialise NVML unless that is done, and return its code."""
         if self._open:
-            return nvml_calls.OK
-        code = start()
-        if code == nvml_calls.NO_LIBRARY and preload(self._folders):
-            code = start()
-        if code != nvml_calls.OK:
+            return nvml_errors.OK
+        code, _ = call("nvmlInit")
+        if code == nvml_errors.NO_LIBRARY and preload(self._folders):
+            code, _ = call("nvmlInit")
+        if code != nvml_errors.OK:
             return code
         self._open = True
-        self._driver = text("nvmlSystemGetDriverVersion")
+        self._driver = ask("nvmlSystemGetDriverVersion") or None
         # The extra field came with the first of these symbols and went when the second one came.
         self._row_of_535 = has("nvmlDeviceGetConfComputeMemSizeInfo") and not has(
             "nvmlDeviceGetRunningProcessDetailList"
         )
-        return nvml_calls.OK
+        return nvml_errors.OK
 
     def _recount(self) -> int:
         """List the devices again, unless that was done lately, and return NVML's code."""
         if time.monotonic() < self._recount_at:
-            return nvml_calls.OK
-        count = c_uint()
-        code = call("nvmlDeviceGetCount_v2", byref(count))
-        if code != nvml_calls.OK or not count.value:
-            return code or nvml_calls.NO_GPU
+            return nvml_errors.OK
+        code, count = call("nvmlDeviceGetCount")
+        if not count:
+            return code or nvml_errors.NO_GPU
         before = {device.gpu.label: device.gpu for device in self._devices}
-        self._cgroups = limits.cgroups() if has("nvmlDeviceGetMemoryLimits_v1") else []
-        self._devices = [device for index in range(count.value) for device in self._find(index, before)]
+        known = hasattr(pynvml, "nvmlDeviceGetMemoryLimits_v1") and has("nvmlDeviceGetMemoryLimits_v1")
+        self._cgroups = limits.cgroups() if known else []
+        self._devices = [device for index in range(count) for device in self._find(index, before)]
         self._recount_at = time.monotonic() + RECOUNT_EVERY
-        return nvml_calls.OK
+        return nvml_errors.OK
 
     def _find(self, index: int, before: dict[str, Gpu]) -> list[_NvmlDevice]:
         """Find the GPU of one index and its MIG instances; `before` has the GPUs by label, for one that is lost now."""
         gpu = before.get(str(index), Gpu(index=index))
-        handle = new_handle()
-        code = call("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
-        if code != nvml_calls.OK:
+        code, handle = call("nvmlDeviceGetHandleByIndex", index)
+        if handle is None:
             return [_NvmlDevice(None, gpu, code)]
-        mode, pending = c_uint(), c_uint()
-        mig = call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == nvml_calls.OK and mode.value == 1
-        exclusive = bool(number("nvmlDeviceGetComputeMode", handle))  # any mode but the default, whose number is 0
+        mig = (ask("nvmlDeviceGetMigMode", handle) or [0])[0] == 1
+        exclusive = bool(ask("nvmlDeviceGetComputeMode", handle))  # any mode but the default, whose number is 0
         gpu = self._learn(handle, gpu)._replace(index=index, mig=mig, exclusive=exclusive)
         limited = tuple(one for one in self._cgroups if self._limits(handle, [one]))
         return [_NvmlDevice(handle, gpu, limited=limited), *(self._instances(handle, gpu) if mig else [])]
 
     def _instances(self, handle: Any, parent: Gpu) -> list[_NvmlDevice]:
         """Find the MIG instances of a GPU, numbered as nvidia-smi's process table does, by GPU instance."""
-        parts = [new_handle() for _ in range(number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)]
-        give = "nvmlDeviceGetMigDeviceHandleByIndex"
-        parts = [part for at, part in enumerate(parts) if call(give, handle, c_uint(at), byref(part)) == nvml_calls.OK]
-        numbers = [number("nvmlDeviceGetGpuInstanceId", part) for part in parts]
+        places = range(ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)
+        found = [ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, place) for place in places]
+        parts = [part for part in found if part is not None]
+        numbers = [ask("nvmlDeviceGetGpuInstanceId", part) for part in parts]
         if None in numbers or len(set(numbers)) < len(numbers):  # one GPU instance may have several compute instances
             numbers = list(range(len(parts)))
         before = parent._replace(uuid=None, multiprocessors=None)
@@ -202,24 +233,22 @@ class NvmlReader:
 
     def _limits(self, handle: Any, cgroups: Iterable[str]) -> list[tuple[int, int]]:
         """Read the limits of cgroups on a device, each with what is used of it; an older driver has none."""
-        found = [limit(handle, one) for one in cgroups]
-        return [(hard, used) for code, hard, used in found if code == nvml_calls.OK and hard != limits.UNLIMITED]
+        found = [read_limit(handle, one) for one in cgroups]
+        return [one for one in found if one is not None and one[0] != limits.UNLIMITED]
 
     def _learn(self, handle: Any, before: Gpu) -> Gpu:
         """Read the constant facts of a device, once per UUID; unknown ones are as in `before`."""
-        uuid = text("nvmlDeviceGetUUID", handle)
-        if uuid is None:
+        uuid = ask("nvmlDeviceGetUUID", handle)
+        if not uuid:
             return before
         if uuid not in self._facts:
-            major, minor = c_int(), c_int()
-            code = call("nvmlDeviceGetCudaComputeCapability", handle, byref(major), byref(minor))
-            capability = (major.value, minor.value) if code == nvml_calls.OK else before.capability
+            capability = ask("nvmlDeviceGetCudaComputeCapability", handle) or before.capability
             self._facts[uuid] = Gpu(
                 index=before.index,
                 uuid=uuid,
-                name=text("nvmlDeviceGetName", handle) or before.name,
+                name=ask("nvmlDeviceGetName", handle) or before.name,
                 capability=capability,
-                multiprocessors=multiprocessors(handle, capability),
+                multiprocessors=count_multiprocessors(handle, capability),
             )
         return self._facts[uuid]
 
@@ -227,37 +256,37 @@ class NvmlReader:
         """Read one device: its figures, its processes of these kinds, and whether any row was invalid."""
         handle, gpu = device.handle, device.gpu
         if handle is None:
-            lost = device.code in nvml_calls.LOST
-            return gpu._replace(listed=False, lost=lost, error=nvml_calls.reading(device.code)), [], False
+            lost = device.code in nvml_errors.LOST
+            return gpu._replace(listed=False, lost=lost, error=_why(device.code)), [], False
         code, figures, lists = self._memory_and_lists(handle, "" if gpu.mig else kinds)
-        if code in nvml_calls.LOST:
-            return gpu._replace(listed=False, lost=True, error=nvml_calls.reading(code)), [], False
-        figures["sensors"] = sensors(handle, all_of_them="G" in kinds)
+        if code in nvml_errors.LOST:
+            return gpu._replace(listed=False, lost=True, error=_why(code)), [], False
+        figures["sensors"] = read_sensors(handle, all_of_them="G" in kinds)
         if gpu.mig:  # its instances have the processes, and only administrators may read the whole GPU
-            error = None if code in (nvml_calls.OK, nvml_calls.NO_PERMISSION) else nvml_calls.reading(code)
+            error = None if code in (nvml_errors.OK, nvml_errors.NO_PERMISSION) else _why(code)
             return gpu._replace(**figures, listed=False, error=error), [], False
         # No figures, or zeros: the GPU shares the machine's memory (Jetson, GB10), if the lists work all the same.
-        bare = code == nvml_calls.NOT_SUPPORTED or (code == nvml_calls.OK and not figures["total"])
+        bare = code == nvml_errors.NOT_SUPPORTED or (code == nvml_errors.OK and not figures["total"])
         total = _machine_memory() if bare else figures.get("total")
         limited = self._limits(handle, device.limited)
         figures |= limits.left(limited, figures.get("free"), total)
-        listing = lists["C"][0] if lists else nvml_calls.OK
+        listing = lists["C"][0] if lists else nvml_errors.OK
         held_by, dropped = merge(
             gpu.label,
             ((kind, rows) for kind, (_, rows) in lists.items()),
             total=None if limited else total,  # who is in another cgroup may hold more than is shown here
             utilisation=self._utilisation(device) if any(rows for _, rows in lists.values()) else None,
         )
-        if bare and listing == nvml_calls.OK:
+        if bare and listing == nvml_errors.OK:
             used = _sum(held_by) if lists else None
             figures |= {"total": total, "used": used, "free": _available(), "unified": True}
-            code = nvml_calls.OK
+            code = nvml_errors.OK
         error = None
-        if code != nvml_calls.OK:
-            error = nvml_calls.reading(code)
-        elif listing != nvml_calls.OK:
-            error = nvml_calls.listing(listing)
-        listed, refused = bool(lists) and listing == nvml_calls.OK, code == nvml_calls.OK != listing
+        if code != nvml_errors.OK:
+            error = _why(code)
+        elif listing != nvml_errors.OK:
+            error = nvml_errors.listing(_why(listing))
+        listed, refused = bool(lists) and listing == nvml_errors.OK, code == nvml_errors.OK != listing
         figures |= {"listed": listed, "used_then": figures.get("used") if listed else None}
         return gpu._replace(**figures, refused=refused, error=error), held_by, dropped
 
@@ -266,55 +295,161 @@ class NvmlReader:
     ) -> tuple[int, dict[str, Any], dict[str, tuple[int, list[tuple[int, int]]]]]:
         """Read the memory and these lists; again where it has moved meanwhile, and would seem to be somebody else's."""
         for _ in range(_TRIES):
-            code, figures = memory(handle)
-            lists = {} if code in nvml_calls.LOST else {kind: self._list(_LISTS[kind], handle) for kind in kinds}
-            if not lists or memory(handle) == (code, figures):
+            code, memory = read_memory(handle)
+            lists = {} if code in nvml_errors.LOST else {kind: self._list(_LISTS[kind], handle) for kind in kinds}
+            if not lists or bytes(read_memory(handle)[1] or b"") == bytes(memory or b""):
                 break
+        sizes = {name: getattr(memory, name, None) for name in ("total", "used", "free", "reserved") if memory}
+        figures = {name: None if size == NOT_AVAILABLE else size for name, size in sizes.items()}
         return code, figures, lists
 
     def _list(self, function: str, handle: Any) -> tuple[int, list[tuple[int, int]]]:
         """Read one list in one call, of the driver's newest version; return its code, and rows of (pid, bytes)."""
-        code = nvml_calls.MISSING
         for version, row in ROWS.items():
             layout = ROW_OF_535 if version == "_v3" and self._row_of_535 else row
-            for _ in range(4):
-                count = c_uint(self._room)
-                code = call(function + version, handle, byref(count), self._buffer)
-                if code != nvml_calls.TOO_SMALL:
-                    break
-                self._make_room(2 * max(self._room, min(count.value, 2**16)))
-            if code == nvml_calls.OK and count.value:
-                return code, rows(self._buffer.raw, min(count.value, self._room), layout)
-            if code != nvml_calls.MISSING:
-                return code, []
-        return code, []
+            code, found = self._fill(function + version, layout, lambda buffer, count: (handle, count, buffer))
+            if code != nvml_errors.MISSING:
+                break
+        return code, [(row[0], row[1]) for row in found]
 
     def _utilisation(self, device: _NvmlDevice) -> dict[int, int] | None:
         """Read the percentages of the processes that ran kernels since the last call; None where NVML does not tell."""
         label, now = device.gpu.label, int(1e6 * time.time())
         if self._sampled.get(label, 0) > now:  # the clock was set back, and samples bear its time
             del self._sampled[label]
-        for _ in range(4):
-            count = c_uint(len(self._buffer) // SAMPLE.size)
-            since = c_ulonglong(self._sampled.get(label, 0))
-            code = call("nvmlDeviceGetProcessUtilization", device.handle, self._buffer, byref(count), since)
-            if code != nvml_calls.TOO_SMALL:
-                break
-            self._make_room(2 * max(self._room, min(count.value, 2**16)))
-        if code not in (nvml_calls.OK, nvml_calls.NOT_FOUND):
+        since = self._sampled.get(label, 0)
+        code, samples = self._fill(
+            "nvmlDeviceGetProcessUtilization",
+            SAMPLE,
+            lambda buffer, count: (device.handle, buffer, count, c_ulonglong(since)),
+        )
+        if code not in (nvml_errors.OK, nvml_errors.NOT_FOUND):
             return None
-        if code == nvml_calls.NOT_FOUND and label in self._sampled:
+        if code == nvml_errors.NOT_FOUND and label in self._sampled:
             return {}
-        found = latest(self._buffer.raw, count.value) if code == nvml_calls.OK else {}
+        found = latest(samples)
         # The first call gets what the driver has kept too. Should it count from its own start, all of that is news.
         old = range(_EPOCH, now - _RECENT) if label not in self._sampled else range(0)
-        self._sampled[label] = min(max((at for at, _ in found.values()), default=since.value), now)
+        self._sampled[label] = min(max((at for at, _ in found.values()), default=since), now)
         return {pid: percent for pid, (at, percent) in found.items() if at not in old}
+
+    def _fill(
+        self, function: str, layout: struct.Struct, arguments: Callable[[Any, Any], tuple[Any, ...]]
+    ) -> tuple[int, list[tuple[int, ...]]]:
+        """Have a function of NVML fill the buffer, in one call unless that is too small; return its code and the rows.
+
+        Args:
+            function: its name.
+            layout: the fields of a row.
+            arguments: puts buffer and count in their places among its arguments.
+        """
+        code, pointer = call("_nvmlGetFunctionPointer", function)
+        count = c_uint()
+        for _ in range(4 if pointer else 0):
+            count.value = self._room
+            code = pointer(*arguments(self._buffer, byref(count)))
+            if code != nvml_errors.TOO_SMALL:
+                break
+            self._make_room(2 * max(self._room, min(count.value, 2**16)))
+        filled = layout.size * min(count.value, self._room) if code == nvml_errors.OK else 0
+        return code, list(layout.iter_unpack(memoryview(self._buffer)[:filled]))
 
     def _make_room(self, count: int) -> None:
         # Room for the longest rows whatever the version, so that no driver writes beyond the buffer.
         self._room = count
         self._buffer = create_string_buffer(count * ROW_OF_535.size)
+
+
+def _import() -> str:
+    """Import nvidia-ml-py, if it is not; return why what is here instead cannot be used, else nothing."""
+    global pynvml
+    if pynvml is not None:
+        return ""
+    # It imports ctypes.util, for Windows alone, which imports subprocess and tempfile: half of what all of this takes.
+    spared = sys.modules.setdefault("ctypes.util", SimpleNamespace(find_library=None))  # type: ignore[arg-type]
+    try:
+        import pynvml as found  # who only names the reader opens no driver, as the doctor
+    except Exception as error:  # one that is too old for this Python raises anything
+        return nvml_errors.unusable(str(error))
+    finally:
+        if isinstance(spared, SimpleNamespace):
+            del sys.modules["ctypes.util"]
+    if not all(hasattr(found, name) for name in _NEEDED):
+        return nvml_errors.unusable(nvml_errors.foreign(found.__file__))
+    pynvml = found
+    return ""
+
+
+def call(function: str, *arguments: Any) -> tuple[int, Any]:
+    """Call a function of nvidia-ml-py; return NVML's code, and what it answers: None if it fails."""
+    binding = getattr(pynvml, function, None)
+    try:
+        return (nvml_errors.MISSING, None) if binding is None else (nvml_errors.OK, binding(*arguments))
+    except UnicodeDecodeError as error:  # of a name, which nvidia-ml-py expects in UTF-8
+        return nvml_errors.OK, error.object.decode(errors="replace")
+    except pynvml.NVMLError as error:
+        return error.value, None
+
+
+def ask(function: str, *arguments: Any) -> Any:
+    """Return what a function of nvidia-ml-py answers; None if it fails."""
+    return call(function, *arguments)[1]
+
+
+def has(function: str) -> bool:
+    """Return whether the driver's library has a function."""
+    return ask("_nvmlGetFunctionPointer", function) is not None
+
+
+def preload(folders: Iterable[str]) -> bool:
+    """Load the driver's library from the first folder that has it; later loads by name then get this one."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            CDLL(f"{folder}/{nvml_errors.LIBRARY}")
+            return True
+    return False
+
+
+def read_memory(handle: Any) -> tuple[int, Any]:
+    """Read the memory of a device; return NVML's code, and sizes in bytes, of an older driver without `reserved`."""
+    code, memory = call("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
+    if code in (nvml_errors.MISSING, nvml_errors.NOT_SUPPORTED, nvml_errors.OTHER_VERSION):
+        return call("nvmlDeviceGetMemoryInfo", handle)
+    return code, memory
+
+
+def read_limit(handle: Any, cgroup: str) -> tuple[int, int] | None:
+    """Return how many bytes a cgroup's processes may have of a device, and how many these have; None if unknown."""
+    limits = pynvml.c_nvmlGetMemoryLimits_v1_t(os.fsencode(cgroup))
+    code, _ = call("nvmlDeviceGetMemoryLimits_v1", handle, limits)
+    return None if code != nvml_errors.OK else (limits.hardLimit, limits.currentUsed)
+
+
+def read_sensors(handle: Any, *, all_of_them: bool) -> dict[str, float | None]:
+    """Read the sensors of a device, all of them or those that are read often; None where one does not tell."""
+    return {name: _read_sensor(handle, one) for name, one in SENSORS.items() if all_of_them or one.often}
+
+
+def _read_sensor(handle: Any, sensor: Sensor) -> float | None:
+    found = ask(sensor.function, handle, *sensor.arguments)
+    figure = getattr(found, "gpu", found)  # a utilisation is of the GPU, and of its memory
+    return figure / sensor.per if figure is not None and figure <= sensor.most else None
+
+
+def count_multiprocessors(handle: Any, capability: tuple[int, int] | None) -> int | None:
+    """Count a device's multiprocessors: NVML has a GPU's cores, and an instance's multiprocessors."""
+    part = ask("nvmlDeviceGetAttributes_v2", handle)
+    if part and part.multiprocessorCount:
+        return int(part.multiprocessorCount)
+    cores = ask("nvmlDeviceGetNumGpuCores", handle)
+    if not cores or capability is None or not (6, 0) <= capability < (13, 0):
+        return None
+    return int(cores) // _CORES_PER_MULTIPROCESSOR.get(capability, 128)
+
+
+def _why(code: int) -> str:
+    """Return why a figure of one GPU is missing, in half a sentence."""
+    return nvml_errors.reading(code, ask("nvmlErrorString", code))
 
 
 def _sum(processes: list[Process]) -> int | None:
@@ -339,11 +474,6 @@ def main() -> None:
     """Print one snapshot as one line of JSON, and exit at once: the operating system cleans everything up."""
     print(NvmlReader().read().to_json(), flush=True)
     os._exit(0)
-
-
-def rows(buffer: bytes, count: int, layout: struct.Struct) -> list[tuple[int, int]]:
-    """Read the first `count` rows of a list as (pid, bytes)."""
-    return [(fields[0], fields[1]) for fields in layout.iter_unpack(buffer[: layout.size * count])]
 
 
 def merge(
@@ -371,7 +501,7 @@ def merge(
     for kind, list_rows in lists:
         for pid, size in list_rows:
             # To be listed is to have a context, which takes memory: 0 is what some containers see for unknown.
-            held = None if size in (0, nvml_calls.NOT_AVAILABLE) else size
+            held = None if size in (0, NOT_AVAILABLE) else size
             if not 0 < pid <= LARGEST_PID or (held is not None and total is not None and held > total):
                 dropped = True
                 continue
@@ -387,14 +517,14 @@ def merge(
     return processes, dropped
 
 
-def latest(buffer: bytes, count: int) -> dict[int, tuple[int, int]]:
-    """Read the first `count` samples of utilisation as the newest one's (time, percentage) by pid.
+def latest(samples: Iterable[tuple[int, ...]]) -> dict[int, tuple[int, int]]:
+    """Return of samples of utilisation the newest one's (time, percentage) by pid.
 
     A process that used nothing but the memory or the codecs has 1 percent, so that it counts as one that uses the GPU.
     Drivers have been seen to give samples of more than 100 percent, or of no process, which are left out.
     """
     found: dict[int, tuple[int, int]] = {}
-    for pid, at, *parts in SAMPLE.iter_unpack(buffer[: SAMPLE.size * count]):
+    for pid, at, *parts in samples:
         if pid and max(parts) <= 100 and at >= found.get(pid, (0, 0))[0]:
             found[pid] = at, parts[0] or int(any(parts))
     return found
