@@ -318,7 +318,7 @@ READS = {
     GRAPHICS + "_v3": set[str](),
     MPS + "_v3": set[str](),
 }
-"""What fails with a function: the fields of a GPU, of which there is no error then."""
+"""What fails with a function: the fields or sensors of a GPU, of which there is no error then."""
 
 
 @pytest.mark.parametrize("code", [None, 3, 4, 7, 999])
@@ -332,8 +332,10 @@ def test_a_function_that_fails_or_is_not_there_costs_its_own_figure(
     used.devices[0].codes = {function: code or 0}
     read = NvmlReader().read()
 
-    lost: dict[str, Any] = dict.fromkeys(READS[function])
-    assert read.gpus == (whole.gpus[0]._replace(**lost),)
+    gpu, lost = whole.gpus[0], READS[function]
+    fields: dict[str, Any] = dict.fromkeys(lost - gpu.sensors.keys())
+    sensors = {name: None if name in lost else figure for name, figure in gpu.sensors.items()}
+    assert read.gpus == (gpu._replace(**fields, sensors=sensors),)
     assert [(row.pid, row.kind, row.held) for row in read.processes] == [(pid, "C", GIB) for pid in (10, 11, 12)]
 
 
