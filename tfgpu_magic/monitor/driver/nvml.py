@@ -29,11 +29,29 @@ pynvml: Any = None
 _NEEDED = ("nvmlMemory_v2", "_nvmlGetFunctionPointer")
 """What older versions lack, or those of another package."""
 
-SENSORS: dict[str, tuple[str, tuple[int, ...], float]] = {
-    "temperature": ("nvmlDeviceGetTemperature", (0,), 1),  # NVML_TEMPERATURE_GPU
-    "power": ("nvmlDeviceGetPowerUsage", (), 1),
+
+class Sensor(NamedTuple):
+    """How a sensor of a GPU is read.
+
+    Attributes:
+        function: the one of nvidia-ml-py that reads it.
+        arguments: what that takes beside the device.
+        most: a larger number is nonsense.
+        often: whether it is read each time, and not with the graphics processes alone.
+    """
+
+    function: str
+    arguments: tuple[int, ...] = ()
+    most: float = float("inf")
+    often: bool = False
+
+
+SENSORS = {
+    "utilisation": Sensor("nvmlDeviceGetUtilizationRates", most=100, often=True),
+    "temperature": Sensor("nvmlDeviceGetTemperature", (0,)),  # NVML_TEMPERATURE_GPU
+    "power": Sensor("nvmlDeviceGetPowerUsage"),  # to ask for it takes long
 }
-"""The sensors of a GPU by name: the function that reads one, its arguments, and by what its number is multiplied."""
+"""The sensors that are read, by their names in `Gpu`, which has their units."""
 
 ROWS = {"_v3": struct.Struct("IQII"), "_v2": struct.Struct("IQII"), "": struct.Struct("IQ")}
 """One row of a list as (pid, bytes, ...), by the version of the call, the newest first (nvml.h)."""
@@ -241,9 +259,7 @@ class NvmlReader:
         code, figures, lists = self._memory_and_lists(handle, "" if gpu.mig else kinds)
         if code in nvml_errors.LOST:
             return gpu._replace(listed=False, lost=True, error=_why(code)), [], False
-        rates = ask("nvmlDeviceGetUtilizationRates", handle)
-        figures["utilisation"] = percent if rates and (percent := rates.gpu) <= 100 else None
-        figures |= read_sensors(handle) if "G" in kinds else {}
+        figures |= read_sensors(handle, all_of_them="G" in kinds)
         if gpu.mig:  # its instances have the processes, and only administrators may read the whole GPU
             error = None if code in (nvml_errors.OK, nvml_errors.NO_PERMISSION) else _why(code)
             return gpu._replace(**figures, listed=False, error=error), [], False
@@ -407,10 +423,15 @@ def read_limit(handle: Any, cgroup: str) -> tuple[int, int] | None:
     return None if code != nvml_errors.OK else (limits.hardLimit, limits.currentUsed)
 
 
-def read_sensors(handle: Any) -> dict[str, Any]:
-    """Read the `SENSORS` of a device, as fields of `Gpu`. To ask for the power takes long."""
-    found = {name: (ask(function, handle, *more), factor) for name, (function, more, factor) in SENSORS.items()}
-    return {name: None if value is None else value * factor for name, (value, factor) in found.items()}
+def read_sensors(handle: Any, *, all_of_them: bool) -> dict[str, int | None]:
+    """Read the sensors of a device, all of them or those that are read often; None for one that fails."""
+    return {name: _sensor(handle, one) for name, one in SENSORS.items() if all_of_them or one.often}
+
+
+def _sensor(handle: Any, sensor: Sensor) -> int | None:
+    found = ask(sensor.function, handle, *sensor.arguments)
+    value: int | None = getattr(found, "gpu", found)  # the utilisation is that of the GPU, beside that of its memory
+    return None if value is None or value > sensor.most else value
 
 
 def count_multiprocessors(handle: Any, capability: tuple[int, int] | None) -> int | None:
