@@ -173,6 +173,13 @@ def test_nvml_py_knows_no_notebook() -> None:
     assert not after & {"IPython", "ipykernel", "jupyter_core", "psutil"}
 
 
+def test_a_look_imports_nothing_that_nvidia_ml_py_needs_on_windows_alone() -> None:
+    after = modules_after("from tfgpu_magic.monitor.driver.nvml import NvmlReader; NvmlReader().read()")
+
+    assert "pynvml" in after
+    assert not after & {"ctypes.util", "subprocess", "tempfile"}
+
+
 def test_only_runtime_touches_tensorflow_and_a_handle_makes_its_model() -> None:
     importing = [room for room in ROOMS if any(name.startswith(("tensorflow", "keras")) for name in imports(room))]
     configuring = [

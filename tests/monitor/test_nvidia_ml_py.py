@@ -9,21 +9,28 @@ from pathlib import Path
 import pytest
 
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.driver.look import CODE, look
-from tfgpu_magic.probe import PACKAGES, QUICK
+from tfgpu_magic.probe import PACKAGES, QUICK, nvml_path
 from tfgpu_magic.simgpu import Machine
 
 pytestmark = pytest.mark.nightly
 
+CODE = (
+    "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.monitor.driver.nvml import NvmlReader; "
+    "print(NvmlReader().read().to_json())"
+)
+
+
+def read(*path: str | Path) -> Snapshot:
+    """Return what a process reads whose search path ends with these folders, as if it were always the same time."""
+    done = subprocess.run([sys.executable, *QUICK, "-c", CODE, *path], check=True, capture_output=True, text=True)
+    return Snapshot.from_json(done.stdout)._replace(time=0.0, listed_at=0.0)
+
 
 def read_with(package: str, folder: Path) -> Snapshot:
-    """Return what a look sees whose Python finds this package before any other one's `pynvml`."""
+    """Return what a process reads that finds this package before any other one's `pynvml`."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*pip, "--target", folder, package], check=True, capture_output=True, timeout=240)
-    done = subprocess.run(
-        [sys.executable, *QUICK, "-c", CODE, folder, PACKAGES], check=True, capture_output=True, text=True
-    )
-    return Snapshot.from_json(done.stdout)._replace(time=0.0, listed_at=0.0)
+    return read(folder, PACKAGES)
 
 
 @pytest.mark.parametrize("package", ["nvidia-ml-py==12.535.77", "nvidia-ml-py"])
@@ -33,7 +40,7 @@ def test_the_oldest_and_the_newest_read_alike(machine: Machine, package: str, tm
     machine.add_neighbour("1GiB@1.1")
     machine.sense(0, celsius=54, watts=61.5)
 
-    assert read_with(package, tmp_path) == look()._replace(time=0.0, listed_at=0.0)
+    assert read_with(package, tmp_path) == read(*nvml_path())
 
 
 @pytest.mark.usefixtures("machine")
