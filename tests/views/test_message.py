@@ -1,82 +1,177 @@
-"""A message is a sentence of its facts, with what to do next; a front end alone knows how it reads."""
+"""What live views are sent: all of it once, then what changed."""
 
 from __future__ import annotations
 
-import pickle
-import re
+import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tfgpu_magic.model.message import (
-    HELP,
-    IPYTHON,
-    MAGIC,
-    FrontEnd,
-    Line,
-    Message,
-    Severity,
-    in_a_row,
-    joined,
-    listed,
-    msg,
-    warning,
+from tests.figures import pytorch, tensorflow
+from tests.sizes import GIB
+from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE
+from tfgpu_magic.model.report import GpuUse, LogicalGpu
+from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
+from tfgpu_magic.monitor.board.history import History
+from tfgpu_magic.monitor.table import message
+
+LEAVES = st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
+STATES = st.recursive(
+    st.dictionaries(st.text(max_size=2), LEAVES, max_size=4),
+    lambda inner: st.dictionaries(st.text(max_size=2), LEAVES | inner, max_size=4),
+    max_leaves=12,
 )
 
-CROWDED = msg("GPU {gpu} is full. Write {line}.", gpu=0, line=Line("visible 1")).offering(
-    "\nFits now:\n  ", ["pick", "limit 1GiB"]
-)
+
+def live(table: Table, *, time: float = 100.0, stale: float | None = None, every: float = 1.0) -> Table:
+    return replace(table, time=time, stale_since=stale, every=every)
 
 
-def test_a_sentence_has_its_facts_as_they_are() -> None:
-    made = msg("{name}'s {command}, {count}", name="{count}", command="%1 {name} %%", count=2)
+def row(**fields: Any) -> dict[str, Any]:
+    known: dict[str, Any] = {"gpu": "0", "pid": 7, "kind": "C", "who": "mine", "owner": "eval.ipynb", "held": GIB}
+    known |= fields
+    (made,) = message.state(live(Table(processes=(ProcessRow(**known),))))["rows"].values()
+    return dict(made)
 
-    assert str(made) == "{count}'s %1 {name} %%, 2"
+
+def applied(target: Any, patch: Any) -> Any:
+    """Apply a patch as RFC 7386, section 2, says word by word."""
+    if not isinstance(patch, dict):
+        return patch
+    target = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            target.pop(name, None)
+        else:
+            target[name] = applied(target.get(name), value)
+    return target
 
 
-def test_several_are_read_one_after_the_other() -> None:
-    assert str(in_a_row(("", "It is late.", None, "Restart."))) == "It is late. Restart."
-    assert [str(listed(one)) for one in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
+@given(STATES, STATES)
+def test_a_patch_makes_the_next_state_of_the_one_before(before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert applied(before, message.patch(before, after)) == after
+
+
+@given(STATES)
+def test_nothing_new_is_an_empty_patch(state: dict[str, Any]) -> None:
+    assert message.patch(state, state) == {}
+
+
+def test_a_row_says_what_driver_kernel_and_server_know() -> None:
+    use = GpuUse(
+        gpu="0",
+        policy="limit 2 GiB",
+        logical=(LogicalGpu(name="GPU:0"),),
+        figures=(*tensorflow(3, 5), *pytorch(1, 2)),
+    )
+    notebook = Notebook(path="work/eval.ipynb", kernel="abc", state="idle", active=50.04)
+
+    assert row(use=use, notebook=notebook) == {
+        "gpu": "0",
+        "pid": 7,
+        "kind": "C",
+        "who": "mine",
+        "owner": "eval.ipynb",
+        "path": "work/eval.ipynb",
+        "kernel": "abc",
+        "state": "idle",
+        "active": 50.0,
+        "held": GIB,
+        "policy": "limit 2 GiB",
+        "figures": {"TensorFlow": {"in use": 3, "peak": 5}, "PyTorch": {"allocated": 1, "peak": 1, "reserved": 2}},
+    }
+
+
+HERE = Notebook(path="a.ipynb", kernel="abc")
+ELSEWHERE = Notebook(path="/home/me/eval.ipynb", state="busy")
 
 
 @pytest.mark.parametrize(
-    ("front_end", "text"),
+    ("known", "sent", "absent"),
     [
-        (IPYTHON, "Write %tf_gpu visible 1.\nFits now:\n  %tf_gpu pick\n  %tf_gpu limit 1GiB"),
-        (FrontEnd("gpu"), "Write %gpu visible 1.\nFits now:\n  %gpu pick\n  %gpu limit 1GiB"),
-        (
-            FrontEnd(above="%%tf_gpu isolate -o x"),
-            "Write %tf_gpu visible 1.\nFits now:\n  %%tf_gpu isolate -o x pick\n  %%tf_gpu isolate -o x limit 1GiB",
-        ),
+        ({"held": None}, {"gpu": "0", "pid": 7, "kind": "C", "who": "mine", "owner": "eval.ipynb"}, {"held"}),
+        ({"pid": -7}, {}, {"pid"}),  # a kernel without a pid here
+        ({"utilisation": 0, "unused": 40.4}, {"utilisation": 0, "unused": 40}, {"state"}),
+        ({"utilisation": 5}, {"utilisation": 5}, {"unused"}),
+        # When a process began is told of those alone that no server knows.
+        ({"began": 123, "kernel": 7}, {"began": 123}, {"path"}),
+        ({"began": 123, "kernel": 7, "notebook": HERE}, {"path": "a.ipynb", "kernel": "abc"}, {"began"}),
+        ({"notebook": ELSEWHERE}, {"state": "busy"}, {"path", "kernel"}),  # a kernel of another server
     ],
 )
-def test_a_front_end_writes_a_line_as_it_is_typed_there(front_end: FrontEnd, text: str) -> None:
-    assert front_end.text(CROWDED) == f"GPU 0 is full. {text}"
+def test_what_is_not_known_or_is_not_of_this_server_is_left_out(
+    known: dict[str, Any], sent: dict[str, Any], absent: set[str]
+) -> None:
+    made = row(**known)
+
+    assert made == made | sent
+    assert not absent & made.keys()
 
 
-def test_what_to_try_next_is_data_and_may_be_left_out() -> None:
-    assert CROWDED.tries == (Line("pick", "try"), Line("limit 1GiB", "try"))
-    assert msg("Not so. {why}", why=CROWDED).tries == CROWDED.tries
-    assert str(CROWDED.alone) == "GPU 0 is full. Write %tf_gpu visible 1."
-    assert CROWDED.alone.offering("\nNothing: ", []) == CROWDED.alone
+def test_a_gpu_says_how_much_it_is_used_and_what_its_sensors_tell() -> None:
+    used = replace(EMPTY.gpus[0], utilisation=0, temperature=54, power=61_499)
+    gpu = message.state(live(replace(EMPTY, gpus=(used,))))["gpus"]["0"]
+
+    assert (gpu["utilisation"], gpu["temperature"], gpu["power"]) == (0, 54, 61)
 
 
-def test_each_kind_of_line_is_written_as_it_is_typed() -> None:
-    every = [Line("a", "cell"), HELP, MAGIC, Line("X=1", "setting"), Line("a", "try", restarts=True)]
+def test_gpus_are_found_by_label_and_rows_by_gpu_and_pid() -> None:
+    made = message.state(live(BUSY))
 
-    assert str(joined(", ", every)) == "%%tf_gpu isolate a, %tf_gpu?, %tf_gpu, %env X=1, %tf_gpu a --restart"
-
-
-def test_how_serious_it_is_is_no_part_of_its_words() -> None:
-    late = warning("it is {what}.", what="late")
-
-    assert (str(late), IPYTHON.sentence(late)) == ("Warning: it is late.", "it is late.")
-    assert late.severity is Severity.WARNING
-    assert str(in_a_row([late, "Go."])) == "it is late. Go."
+    assert list(made["gpus"]) == ["0", "1", "2"]
+    assert list(made["rows"]) == ["0 2373", "0 2533", "1 11", "1 rest"]
+    assert made["gpus"]["2"] == {"name": "Tesla T4", "error": "the GPU is lost. Others go on"}
 
 
-def test_equal_messages_are_one_and_another_process_has_the_same() -> None:
-    assert {CROWDED: 1, pickle.loads(pickle.dumps(CROWDED)): 2} == {CROWDED: 2}
+def test_what_is_not_well_is_said() -> None:
+    assert message.state(live(ABSENT, stale=90.0)) == {
+        "time": 100.0,
+        "stale": 90.0,
+        "error": "No NVIDIA driver was found.",
+        "absent": True,
+        "notes": ["TensorFlow is not imported."],
+        "gpus": {},
+        "rows": {},
+    }
 
 
-def test_it_has_no_method_of_a_text() -> None:
-    assert not [name for name in dir(Message) if re.fullmatch("[a-z].*", name) and hasattr(str, name)]
+def test_a_hostile_name_is_one_line_of_plain_characters() -> None:
+    owner = row(owner=HOSTILE * 200)["owner"]
+
+    assert len(owner) <= message.LONGEST_NAME
+    assert not set(owner) & set("\n\x1b\u202e\ud800")
+
+
+def test_figures_that_come_more_rarely_than_each_second_say_so() -> None:
+    assert [message.state(live(EMPTY, every=every)).get("every") for every in (-20.0, 0.98, 10.6)] == [None, None, 11]
+
+
+def test_the_history_of_an_hour_has_no_more_points_than_a_page_draws_and_loses_no_peak() -> None:
+    times = tuple(float(time) for time in (*range(0, 3000, 10), *range(3000, 3600)))
+    used = [5] * len(times)
+    used[400] = 9
+    unknown: tuple[int | None, ...] = (*used[:-3], None, None, None)
+    sent = message.past(History(times, {"GPU-7": tuple(used), "GPU-8": unknown}))
+
+    assert (len(sent["times"]), sent["times"][0], sent["times"][-1]) == (300, 0.0, 3597.0)
+    assert sorted(sent["used"]["GPU-7"]) == [*[5] * 299, 9]  # type: ignore[type-var]  # all are known
+    assert sent["used"]["GPU-8"][-2:] == [5, None]
+
+
+def test_messages_are_json_in_one_line() -> None:
+    state = message.state(live(EMPTY))
+    full = message.full(3, state, History((1.0, 2.04), {"GPU-7": (5, None)}), 2.5)
+    tick = message.tick(4, 3, {"time": 101.0})
+
+    assert json.loads(full) == {
+        "version": 5,
+        "type": "full",
+        "sequence": 3,
+        "state": state,
+        "history": {"times": [1.0, 2.0], "used": {"GPU-7": [5, None]}},
+        "every": 2.5,
+    }
+    assert tick == '{"version":5,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'

@@ -34,14 +34,14 @@ class Line(NamedTuple):
 
     Attributes:
         words: its words without the magic.
-        kind: ``line`` is a line that a sentence names, ``cell`` the line of an isolated cell; ``try`` is one to run in
+        kind: ``line`` is a line that a sentence names, ``above`` one that stands above a cell; ``try`` is one to run in
             place of the line that was refused. ``help`` explains the words, ``magic`` is the magic's name, and
             ``setting`` sets an environment variable.
         restarts: whether it restarts the kernel.
     """
 
     words: str = ""
-    kind: Literal["line", "cell", "try", "help", "magic", "setting"] = "line"
+    kind: Literal["line", "above", "try", "help", "magic", "setting"] = "line"
     restarts: bool = False
 
 
@@ -77,6 +77,9 @@ class Message:
     def __str__(self) -> str:
         return IPYTHON.text(self)
 
+    def __repr__(self) -> str:
+        return repr(str(self))
+
     @property
     def alone(self) -> Message:
         """The message without what to do next."""
@@ -96,8 +99,11 @@ class Message:
             restarts: whether each restarts the kernel.
         """
         lines = [Line(str(words), "try", restarts) for words in tries]
-        offered = {**self.facts, "tries": joined("\n  ", lines)}
-        return replace(self, next=f"{lead}{{tries}}", facts=offered) if lines else self
+        return self.then(msg("{lead}{lines}", lead=lead, lines=joined("\n  ", lines))) if lines else self
+
+    def then(self, next: Message) -> Message:  # noqa: A002
+        """Return the message with what to do next."""
+        return replace(self, next="{next}", facts={**self.facts, "next": next})
 
 
 class FrontEnd:
@@ -116,8 +122,8 @@ class FrontEnd:
         start = self._above if self._above and line.kind == "try" else f"%{self.magic}"
         words = f"{line.words} {RESTART}" if line.restarts else line.words
         match line.kind:
-            case "cell":
-                return f"%%{self.magic} isolate {words}".rstrip()
+            case "above":
+                return f"%%{self.magic} {words}"
             case "help":
                 return f"%{self.magic}?"
             case "magic":
@@ -140,6 +146,14 @@ class FrontEnd:
                 yield from self.parts(fact)
             else:
                 yield fact if isinstance(fact, Line) else self.fact(piece, fact)
+
+    def clickable(self, message: Message) -> Iterator[str | dict[str, object]]:
+        """Yield the pieces of a message in order: texts, and between them the lines to try, as JSON has them."""
+        for part in self.parts(message):
+            if isinstance(part, Line) and part.kind == "try":
+                yield {"line": self.line(part), "restarts": part.restarts}
+            else:
+                yield self.line(part) if isinstance(part, Line) else part
 
     def sentence(self, message: Message) -> str:
         """Return a message as text, without a word on how serious it is."""

@@ -138,7 +138,7 @@ def state(table: Table) -> WireState:
         "error": table.error and phrases.safe(table.error),
         "absent": table.absent or None,
         "simulated": table.simulated or None,
-        "notes": [phrases.safe(note) for note in (table.summary, *table.notes) if note] or None,
+        "notes": [phrases.safe(str(note)) for note in (table.summary, *table.notes) if note] or None,
         "gpus": {row.gpu: _gpu(row) for row in table.gpus},
         "rows": _rows(table),
     }))  # fmt: skip

@@ -14,6 +14,7 @@ from tfgpu_magic.monitor.owners.attribution import ENDED, OTHERS, SILENT, THIS, 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from tfgpu_magic.model.message import Message
     from tfgpu_magic.model.report import GpuUse, Report
     from tfgpu_magic.model.rows import Notebook
     from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
@@ -114,7 +115,7 @@ def _self_reported(snapshot: Snapshot, told: Sequence[Report], known: Known) -> 
     rows = [
         row for label in uuids for row in sorted(_self_reported_rows(label, (), known, reported), key=_largest_first)
     ]
-    notes = (snapshot.error or "", *snapshot.notes, *(known.own.notes if known.own else ()))
+    notes: tuple[Message | str, ...] = (snapshot.error or "", *snapshot.notes, *(known.own.notes if known.own else ()))
     summary = known.own.summary if known.own else ""
     return Table(gpus=gpus, processes=_toned(rows), summary=summary, notes=notes, time=snapshot.time)
 
