@@ -22,7 +22,7 @@ from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.model.answer import Answer, Part, facts, grid, headline, to_paste
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState
-from tfgpu_magic.policy.word import Line, Word
+from tfgpu_magic.policy.word import ParsedLine, Word
 from tfgpu_magic.simgpu import Machine
 
 
@@ -71,7 +71,7 @@ class Menu(Answer):
 MENU = Word("menu", ("menu",), "show what there is to eat", home=__name__)
 
 
-def answer(_: Line) -> Menu:
+def answer(_: ParsedLine) -> Menu:
     return Menu()
 
 

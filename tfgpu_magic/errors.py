@@ -16,28 +16,44 @@ TfGpuError
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfgpu_magic.model.said import in_a_row, say
+from tfgpu_magic.model.message import Line, Message, in_a_row, in_lines, msg
 
-NOT_APPLIED = say("Not applied.")
-NOT_STARTED = say("Not started.")
+NOT_APPLIED = msg("Not applied.")
+NOT_STARTED = msg("Not started.")
 """The verdict on an isolated call that cannot have what it needs."""
 
 
 class TfGpuError(Exception):
     """The root of the tree. Its text is one message for the user: what is wrong, and what to do next.
 
+    Args:
+        message: the message, or its text where no front end words any of it.
+
     Attributes:
+        verdict: what came of it, a sentence with which the text begins; None if the reason implies it.
         place: the machine on which it was raised, if by an isolated call on a cluster; else empty.
     """
 
+    verdict: Message | None = None
     place = ""
 
-    def __str__(self) -> str:
-        return f"{self.text()}\nThis was on {self.place}." if self.place else self.text()
+    def __init__(self, message: Message | str = "") -> None:
+        super().__init__(message)
 
-    def text(self) -> str:
-        """Return the message without the machine."""
-        return super().__str__()
+    @property
+    def reason(self) -> Message:
+        """What is wrong, and what to do next."""
+        said = self.args[0] if self.args else ""
+        return said if isinstance(said, Message) else msg("{text}", text=said)
+
+    @property
+    def message(self) -> Message:
+        """All that is said of it: the verdict, the reason, and the machine."""
+        place = f"This was on {self.place}." if self.place else ""
+        return in_lines((in_a_row((self.verdict, self.reason)), place))
+
+    def __str__(self) -> str:
+        return str(self.message)
 
 
 class PolicyError(TfGpuError, ValueError):
@@ -51,8 +67,8 @@ class UnknownWord(PolicyError):
         name: the word.
     """
 
-    def __init__(self, text: str, name: str = "") -> None:
-        super().__init__(text)
+    def __init__(self, message: Message | str, name: str = "") -> None:
+        super().__init__(message)
         self.name = name
 
 
@@ -60,52 +76,29 @@ class Refused(TfGpuError, RuntimeError):
     """A policy that is understood and was not applied, not even in part.
 
     Attributes:
-        reason: why, in one paragraph.
-        verdict: what came of it, a sentence with which the text begins; empty where the reason implies it.
-        more: what else the text says before the ways out.
-        lead: the text that introduces the ways out.
-        ways: what can be asked instead, the words of a line of `%tf_gpu` each, the nearest first.
-        crowded: the GPUs, by their `allocation.key`, on which it could be had if other processes held less, so that it
-            may be worth waiting.
+        retryable: the GPUs, by their `allocation.key`, on which it could be had if other processes held less, so that
+            it may be worth waiting.
     """
 
     def __init__(
-        self,
-        reason: str = "",
-        *,
-        verdict: str = NOT_APPLIED,
-        more: str = "",
-        lead: str = "",
-        ways: Sequence[str] = (),
-        crowded: Sequence[str] = (),
+        self, reason: Message | str = "", *, verdict: Message | None = NOT_APPLIED, retryable: Sequence[str] = ()
     ) -> None:
         super().__init__(reason)
-        self.reason, self.verdict, self.more = reason, verdict, more
-        self.lead, self.ways, self.crowded = lead, tuple(ways), crowded
+        self.verdict, self.retryable = verdict, retryable
 
     @property
-    def beginning(self) -> str:
-        """The verdict and the reason, with which the text begins."""
-        return in_a_row(filter(None, (self.verdict, self.reason)))
+    def beginning(self) -> Message:
+        """The verdict and the reason alone."""
+        return in_a_row((self.verdict, self.reason.alone))
 
-    def rest(self, magic: str = "%tf_gpu") -> str:
-        """Return what follows the reason, with the ways out as lines of this magic."""
-        ways = "\n  ".join(f"{magic} {way}" for way in self.ways)
-        return f"{self.more}{self.lead if ways else ''}{ways}"
-
-    def text(self, magic: str = "%tf_gpu") -> str:
-        """Return the text with the ways out as lines of this magic, such as ``%%tf_gpu isolate``."""
-        return f"{self.beginning}{self.rest(magic)}"
+    @property
+    def tries(self) -> Sequence[Line]:
+        """The lines that can be run in place of the one that was refused, the nearest first."""
+        return self.reason.tries
 
 
 class TooLate(Refused):
-    """A policy that a new process could enforce, but not this one, where TensorFlow or CUDA is running.
-
-    Attributes:
-        restarts: the words of the line in its text that restarts the kernel and applies the policy; empty without one.
-    """
-
-    restarts = ""
+    """A policy that a new process could enforce, but not this one, where TensorFlow or CUDA is running."""
 
 
 class MonitorError(TfGpuError, RuntimeError):

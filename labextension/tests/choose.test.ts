@@ -8,7 +8,8 @@ import { ENGLISH } from '../src/view/format';
 
 const GIB = 2 ** 30;
 const MIME = 'application/vnd.tfgpu-magic.answer+json';
-const PLANNED = { policy: 'growth', others: '', takes: [], notes: [], warns: false };
+const SHARED = { text: 'GPU 0 is shared.', severity: 'note' } as const;
+const PLANNED = { policy: 'growth', others: '', takes: [], notes: [] };
 
 /** A kernel with one GPU, in a page whose time passes when a test says so. */
 class Scene {
@@ -312,13 +313,13 @@ test('a busy kernel is asked nothing until it is idle, however often that is', a
 
 test('all that was printed and noted is said, but for what was shown before', async t => {
   const scene = new Scene(t);
-  scene.facts = { plan: { ...PLANNED, outcome: 'fits', notes: ['GPU 0 is shared.'] } };
+  scene.facts = { plan: { ...PLANNED, outcome: 'fits', notes: [SHARED] } };
   await scene.open();
   scene.outcome = {
     ...PLANNED,
     outcome: 'applied',
     standing: '`growth` is in force.',
-    notes: ['GPU 0 is shared.', 'A note.'],
+    notes: [SHARED, { text: 'A note.', severity: 'note' as const }],
     loads: true,
     said: 'tfgpu_magic: a warning'
   };

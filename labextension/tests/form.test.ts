@@ -15,7 +15,7 @@ function text(drawn: unknown): string {
   return values ? text(values) : typeof drawn === 'string' ? drawn : '';
 }
 
-function drawn(notes: string[], warns: boolean): string {
+function drawn(said: string, severity: 'note' | 'warning'): string {
   const facts = {
     ...{ now: 0, late: '', policy: '', ceiling: '', chooses: true, error: '', asking: false },
     gpus: [{ label: '0', total: 2 ** 34, free: 2 ** 34 }]
@@ -27,17 +27,16 @@ function drawn(notes: string[], warns: boolean): string {
     policy: 'limit 90%',
     others: '',
     takes,
-    notes,
-    warns
+    notes: [{ text: said, severity }]
   } as const;
   const state = { facts, choice, outcome, words: 'limit 90%', notice: '', loss: '', done: '' };
   return text(form(state, {} as Hands, 'GiB', ENGLISH));
 }
 
 test('that it fits is not said above a warning', () => {
-  assert.match(drawn(['Warning: GPU 0.'], false), /It fits\.GPU 0: limit 14\.4 GiBWarning: GPU 0/);
-  assert.match(drawn(['Attention: GPU 0.'], true), /GPU 0: limit 14\.4 GiBAttention: GPU 0/);
-  assert.doesNotMatch(drawn(['Attention: GPU 0.'], true), /It fits/);
+  assert.match(drawn('Warning: GPU 0.', 'note'), /It fits\.GPU 0: limit 14\.4 GiBWarning: GPU 0/);
+  assert.match(drawn('Attention: GPU 0.', 'warning'), /GPU 0: limit 14\.4 GiBAttention: GPU 0/);
+  assert.doesNotMatch(drawn('Attention: GPU 0.', 'warning'), /It fits/);
 });
 
 test('a ceiling is told, and what is in force is not said to have been asked for', () => {

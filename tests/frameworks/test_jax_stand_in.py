@@ -114,7 +114,7 @@ def test_its_own_fraction_is_the_environments_or_its_default(environment: dict[s
 def test_growth_without_a_limit_is_capped_by_jax_itself_and_that_is_said() -> None:
     (said,) = remarks({}, True, {})
 
-    assert "75% of a GPU at most" in said
+    assert "75% of a GPU at most" in str(said)
     assert remarks({}, True, {FRACTION: ".9"}) == remarks(ONE, True, {}) == remarks({}, False, {}) == []
 
 

@@ -205,7 +205,7 @@ def test_a_limit_that_pytorch_would_not_heed_is_refused_and_a_configured_one_is_
         Torch().plan(wanted, now)
     made = Torch().plan(replace(wanted, asked=False), now)
 
-    assert made.unmet.startswith(why)
+    assert str(made.unmet).startswith(why)
     assert all(made.environment[name] is None for name in state.get("environment", ()))
     assert not Torch().plan(FrameworkRequest(grows=True), now).unmet
 

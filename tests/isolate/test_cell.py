@@ -113,7 +113,8 @@ def test_a_refusal_says_what_fits_as_it_is_said_above_a_cell(book: Notebook) -> 
     line = "%%tf_gpu isolate -o kept --timeout 9m limit 0=1GiB"
 
     assert f"For those that are:   {line}" in shown["text/plain"]
-    assert shown[OFFERS] == {"line": "", "offers": [line]}
+    assert shown[OFFERS]["line"] == ""
+    assert shown[OFFERS]["parts"][-1] == {"line": line, "restarts": False}
 
 
 def test_the_notebooks_own_policy_holds_for_its_cells_too_and_a_refusal_says_so(book: Notebook) -> None:

@@ -116,6 +116,15 @@ def test_a_timeout_ends_a_cell(book: Notebook, body: str) -> None:
     assert book.calls() == []
 
 
+def test_a_timeout_leaves_the_users_own_lines_in_the_traceback(book: Notebook) -> None:
+    body = "def wait():\n    try:\n        while True: pass\n    except KeyboardInterrupt:\n        raise\nwait()"
+    ran = book.isolated(body, f"--timeout {LATE}s")
+
+    assert ran.error["ename"] == "TimedOut"
+    assert "except KeyboardInterrupt:" in ran.traceback
+    assert "except TimedOut" not in ran.traceback
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [

@@ -22,6 +22,7 @@ from tfgpu_magic.errors import (
     Unpicklable,
     WorkerDied,
 )
+from tfgpu_magic.model.message import msg
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -122,8 +123,8 @@ ERRORS = [
     WorkerDied("It was stopped.", status=-9, stopped=True),
     TimedOut("It took too long.", seconds=2.5),
     Unpicklable("x cannot be sent.", what="x"),
-    Refused("GPU 0 is full.", more=" So is GPU 1.", lead=" Fits now:   ", ways=["growth"]),
-    TooLate("No call can have it.", verdict=NOT_STARTED, crowded=["GPU-1"]),
+    Refused(msg("GPU {gpu} is full.", gpu=0).offering(" Fits now:   ", ["growth"])),
+    TooLate("No call can have it.", verdict=NOT_STARTED, retryable=["GPU-1"]),
 ]
 
 

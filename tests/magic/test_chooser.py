@@ -121,7 +121,7 @@ def test_growth_that_gives_back_is_told_with_its_price(client: BlockingKernelCli
 
     assert (planned["outcome"], planned["policy"]) == ("fits", "growth --release")
     assert {one["takes"] for one in planned["takes"]} == {"growth, gives back"}
-    assert "keeps to no limit" in planned["notes"][0]
+    assert "keeps to no limit" in planned["notes"][0]["text"]
 
 
 def test_when_it_is_late_what_a_restart_would_do_is_told_with_the_cell(client: BlockingKernelClient) -> None:
@@ -220,8 +220,9 @@ def test_a_refused_cell_tells_the_page_which_lines_its_text_offers(
 
     assert said.startswith("UsageError: ")
     assert refusal["line"] == cells[-1]
-    assert refusal["offers"][0] == offered
-    assert all(said.count(line) == 1 for line in refusal["offers"])
+    tries = [part for part in refusal["parts"] if isinstance(part, dict)]
+    assert tries[0] == {"line": offered, "restarts": offered.endswith("--restart")}
+    assert said == "".join(part["line"] if isinstance(part, dict) else part for part in refusal["parts"])
 
 
 def test_a_line_that_is_wrong_offers_nothing(client: BlockingKernelClient) -> None:

@@ -10,9 +10,10 @@ import pytest
 from tests.magic.shell import Seen, cells, each
 from tests.processes import run
 from tests.slack import SLACK
+from tfgpu_magic.model.message import msg
 from tfgpu_magic.notebook import complete
 from tfgpu_magic.notebook.words import table
-from tfgpu_magic.policy.word import Above, Flag, Line, Word
+from tfgpu_magic.policy.word import Above, Flag, ParsedLine, Word
 from tfgpu_magic.simgpu import Machine
 
 BARK = Word(
@@ -32,7 +33,7 @@ HOWL = Word(
     above=Above(
         (Flag("--loud", "N", "so loud"), Flag("--at", "NAMES", "at these")),
         "WORDS",
-        "Write it.",
+        msg("Write it."),
         "A wolf says the cell.",
     ),
     home=__name__,
@@ -120,7 +121,7 @@ def _seen(sources: list[str], lines: list[str]) -> tuple[dict[str, Seen], dict[s
     return answers, offered
 
 
-def answer(said: Line) -> str:
+def answer(said: ParsedLine) -> str:
     return " ".join(["woof"] * int(said.rest or 1))
 
 
@@ -128,5 +129,5 @@ def offers(said: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
     return [] if said else ["2", "3"]
 
 
-def prepare(said: Line, cell: str, _: Any) -> Callable[[], object]:
+def prepare(said: ParsedLine, cell: str, _: Any) -> Callable[[], object]:
     return lambda: f"{cell.strip()} {said.rest}"

@@ -38,7 +38,6 @@ REPORT = Report(
         ),
         GpuUse(gpu="GPU-2", policy="hidden", parked=Parked(size=6, back=0.5)),
     ),
-    notes=("Note.",),
     stage="using the GPUs",
     notebook="/home/me/eval.ipynb",
     busy=True,

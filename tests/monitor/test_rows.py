@@ -15,6 +15,7 @@ from tests.figures import pytorch, tensorflow
 from tests.rows import changed, process_row
 from tests.sizes import GIB
 from tfgpu_magic.engine.status import Status
+from tfgpu_magic.model.message import msg
 from tfgpu_magic.model.report import Figure, GpuUse, LogicalGpu, Parked, Report
 from tfgpu_magic.model.rows import NOT_REPORTED, Notebook, Owner, ProcessRow, Table
 from tfgpu_magic.model.snapshot import SMALLEST_REST, Gpu, Process, Snapshot
@@ -61,7 +62,7 @@ def table(
 
 def kernel(*figures: Figure, gpu: str = "0", policy: str = "growth", pid: int = 1) -> Report:
     use = GpuUse(gpu=gpu, policy=policy, logical=(LogicalGpu(name="GPU:0"),), figures=figures)
-    return Report(pid=pid, summary="Ready.", uses=(use,), notes=("Note.",))
+    return Report(pid=pid, summary="Ready.", uses=(use,), notes=(msg("Note."),))
 
 
 def other(

@@ -14,7 +14,7 @@ from tfgpu_magic import host
 from tfgpu_magic.parking import automatic
 from tfgpu_magic.parking.automatic import Automatic
 from tfgpu_magic.parking.parts import PARK
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import ParsedLine
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_another_time_and_off_end_what_watched_before(shell: Any, process: Any) -> None:
     def say(rest: str) -> tuple[Automatic, ...]:
-        automatic.answer(Line("park", rest, restart=False, word=PARK), shell, process)
+        automatic.answer(ParsedLine("park", rest, restart=False, word=PARK), shell, process)
         watches: tuple[Automatic, ...] = shell.magics.watches
         return watches
 

@@ -62,14 +62,14 @@ def test_a_note_on_what_cannot_be_had_is_sentences_and_no_lines_to_say(words: st
     waits = fallback.waits(parse(words), None)
     (note, *_) = fallback.foreseen(waits, snapshot(*ROOM), kernel(*ROOM, **more)).notes
 
-    assert "%tf_gpu" not in note
+    assert not note.tries
 
 
 def test_a_lost_gpu_is_left_out_and_the_others_are_named_so_that_cuda_understands() -> None:
     gpus = (gpu(0), LOST, gpu(2))
     plan, why = fallback.nearest(parse("limit 40%"), snapshot(*gpus), kernel(gpu(0), gpu(2)))
 
-    assert (str(plan.asked), why) == ("limit 40%", "")  # CUDA does not show it
+    assert (str(plan.asked), why) == ("limit 40%", None)  # CUDA does not show it
 
     plan, why = fallback.nearest(parse("visible 1,2; limit 40%"), snapshot(*gpus), kernel(gpu(0), gpu(2)))
 
@@ -108,7 +108,7 @@ def test_gpus_that_a_scheduler_gave_are_kept_where_nobody_knows_which_they_are()
 
     assert DEVICES not in plan.environment
     assert plan.growth
-    assert "CUDA did not say in time" in why
+    assert "CUDA did not say in time" in str(why)
 
 
 @pytest.mark.parametrize("stage", [Stage.READY, Stage.POISONED])

@@ -42,7 +42,7 @@ def test_a_fraction_is_exact_in_a_program_that_calculates_with_few_digits() -> N
     )
 
     assert uneven.fractions == {"GPU-0": Decimal("0.333333"), "GPU-1": Decimal("0.375")}
-    assert uneven.lowered("JAX") == [
+    assert [*map(str, uneven.lowered("JAX"))] == [
         "JAX has one limit for all GPUs, a part of each: it takes no more than 8.0 GiB of GPU 1."
     ]
 

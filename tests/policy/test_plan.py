@@ -11,6 +11,7 @@ import pytest
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import Refused, TooLate
+from tfgpu_magic.model.message import Severity
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fallback
 from tfgpu_magic.policy.ceiling import read
@@ -153,11 +154,12 @@ def test_what_a_plan_does(words: str, gpus: tuple[Gpu, ...], here: dict[str, Any
     ],
 )
 def test_what_to_know_of_a_plan_is_noted(words: str, gpus: tuple[Gpu, ...], here: dict[str, Any], noted: str) -> None:
-    assert noted in "\n".join(planned(words, *gpus, **here).notes)
+    assert noted in "\n".join(map(str, planned(words, *gpus, **here).notes))
 
 
 def test_a_cap_that_has_no_room_yet_blames_nobody() -> None:
-    (note,) = [one for one in planned("limit 4GiB --grow", gpu(0, 2, used=6 * GIB)).notes if "So much" in one]
+    notes = map(str, planned("limit 4GiB --grow", gpu(0, 2, used=6 * GIB)).notes)
+    (note,) = [one for one in notes if "So much" in one]
 
     assert note.splitlines()[-1].startswith("So much is not free now. GPU 0: the limit is 4 GiB")
 
@@ -174,14 +176,14 @@ def test_a_cap_that_has_no_room_yet_blames_nobody() -> None:
 def test_nobody_is_warned_of_what_is_no_danger(
     words: str, gpus: tuple[Gpu, ...], here: dict[str, Any], silent: str
 ) -> None:
-    assert silent not in "\n".join(planned(words, *gpus, **here).notes)
+    assert silent not in "\n".join(map(str, planned(words, *gpus, **here).notes))
 
 
 @pytest.mark.parametrize("words", ["growth", "limit 1GiB", "split 2", "split 4 --cpu", "visible all", "visible none"])
 def test_without_a_gpu_the_words_do_no_harm(words: str) -> None:
     plan = make(parse(words), snapshot(error=NO_DRIVER, absent=True), ProcessState())
 
-    assert plan.notes == ("There is no NVIDIA driver here. TensorFlow will run on the CPU.",)
+    assert [*map(str, plan.notes)] == ["There is no NVIDIA driver here. TensorFlow will run on the CPU."]
 
 
 @pytest.mark.parametrize("absent", [True, False])
@@ -189,7 +191,7 @@ def test_words_for_the_cpu_go_on_where_there_is_no_gpu_or_none_is_known(absent: 
     made = make(parse("pick --or-cpu; growth"), snapshot(error=NO_DRIVER, absent=absent), ProcessState())
 
     assert made.environment[DEVICES] == "-1"
-    assert any(note.endswith("TensorFlow uses the CPU.") for note in made.notes)
+    assert any(str(note).endswith("TensorFlow uses the CPU.") for note in made.notes)
 
 
 def test_while_the_driver_hangs_growth_can_be_had() -> None:
@@ -256,7 +258,7 @@ def test_equal_shares_leave_what_tensorflow_leaves_to_its_libraries(
     plan = planned("split 2", gpu(0, 80, 80, capability=capability))
 
     assert plan.devices[0].limits == ((80 * 1024 - 576 - reserve) // 2 * MIB,) * 2
-    assert not any("Warning" in note for note in plan.notes)
+    assert not any(note.severity is Severity.WARNING for note in plan.notes)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tests.policy.test_plan import kernel, snapshot
 from tests.sizes import GIB, MIB
 from tfgpu_magic.engine.other_processes import picks
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.model.message import Severity
 from tfgpu_magic.model.report import GpuUse, Report
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy.parser import parse
@@ -46,7 +47,7 @@ def planned(words: str, machine: Snapshot, *reports: Report) -> Plan:
 
 def promised(plan: Plan) -> str:
     """Return what a plan says of promises."""
-    return "\n".join(note for note in plan.notes if "promised" in note)
+    return "\n".join(note for note in map(str, plan.notes) if "promised" in note)
 
 
 WHOLE = Gpu(index=0, uuid="GPU-0", total=16 * GIB, reserved=GIB, used=2 * GIB, free=13 * GIB)
@@ -110,8 +111,10 @@ def test_what_others_are_promised_is_not_offered(
     with pytest.raises(Refused) as caught:
         planned(words, machine, *reports)
 
-    assert caught.value.ways == ways
-    assert "Warning: GPU" not in "".join(note for way in ways for note in planned(way, machine, *reports).notes)
+    assert tuple(way.words for way in caught.value.tries) == ways
+    assert not [
+        note for way in ways for note in planned(way, machine, *reports).notes if note.severity is not Severity.NOTE
+    ]
 
 
 def test_what_was_taken_leaves_the_rest_to_others_without_a_warning() -> None:
@@ -167,6 +170,6 @@ def test_what_is_promised_and_not_taken_stands_in_the_status_and_a_contexts_esti
     machine = Snapshot(time=0.0, gpus=(gpu(used=4.25), gpu(1)), processes=(holds(1, 4.25),))
     found = gather(machine, [asks(1, 4), asks(2, 6.4), asks(3)])
 
-    assert standing(machine.gpus, found, lambda: NAMES) == [
+    assert [*map(str, standing(machine.gpus, found, lambda: NAMES))] == [
         "Memory of GPU 0 is promised and not taken yet: 6.9 GiB to b.ipynb."
     ]

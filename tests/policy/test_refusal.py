@@ -10,6 +10,7 @@ import pytest
 from tests.policy.test_plan import FOUR, INSTANCE, LOST, MIG, NO_DRIVER, gpu, kernel, planned, snapshot
 from tests.sizes import MIB
 from tfgpu_magic.errors import Refused, TooLate
+from tfgpu_magic.model.message import FrontEnd
 from tfgpu_magic.model.snapshot import Gpu, Process
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.plan import make
@@ -112,7 +113,7 @@ def test_a_refusal_has_the_ways_out(words: str, gpus: tuple[Gpu, ...], here: dic
     with pytest.raises(Refused) as caught:
         planned(words, *gpus, **here)
 
-    assert list(caught.value.ways) == ways
+    assert [way.words for way in caught.value.tries] == ways
 
 
 def test_who_holds_the_missing_memory_is_named_the_largest_first_and_where_none_is_missing_nobody() -> None:
@@ -152,7 +153,7 @@ def test_too_late_is_told_with_why_and_with_the_way_from_where_one_is(state: dic
 
     assert [part for part in told if part not in str(caught.value)] == []
     assert not (state.get("forked") and RESTART in str(caught.value))
-    assert caught.value.reason == str(caught.value).partition("\n")[0]
+    assert str(caught.value.reason.alone) == str(caught.value).partition("\n")[0]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_ways_to_agree_on_growth_lose_no_other_words_and_can_be_had(
     with pytest.raises(Refused, match="one setting for all GPUs") as caught:
         make(parse(words), snapshot(*gpus), here)
 
-    assert caught.value.ways == ways
+    assert tuple(way.words for way in caught.value.tries) == ways
     assert all(make(parse(way), snapshot(*gpus), here).limited for way in ways)
 
 
@@ -202,11 +203,11 @@ def test_a_refusal_tells_its_ways_as_data_and_where_they_are_to_be_said() -> Non
         planned("limit 95%", *FOUR)
 
     error: Refused = pickle.loads(pickle.dumps(caught.value))
-    assert error.ways == ("pick; limit 5.4GiB", "limit 540MiB")
+    assert [way.words for way in error.tries] == ["pick; limit 5.4GiB", "limit 540MiB"]
     assert str(error) == str(caught.value)
     assert str(error).endswith("\nFits now:\n  %tf_gpu pick; limit 5.4GiB\n  %tf_gpu limit 540MiB")
-    assert error.text("%%tf_gpu isolate").endswith("  %%tf_gpu isolate limit 540MiB")
-    assert error.reason.startswith("GPU 0")
+    assert FrontEnd(above="%%tf_gpu isolate").text(error.message).endswith("  %%tf_gpu isolate limit 540MiB")
+    assert str(error.reason).startswith("GPU 0")
     assert str(error).startswith(f"Not applied. {error.reason}")
 
 

@@ -296,4 +296,4 @@ def _apply(before: Callable[[], None], words: str) -> tuple[str, str, list[int]]
         return str(error), "", []
     touch_every_gpu()
     assert tf.config.list_logical_devices("CPU"), "the CPU is gone"
-    return "", "\n".join(plan.notes), held()
+    return "", "\n".join(map(str, plan.notes)), held()

@@ -10,26 +10,15 @@ from tests.rows import changed
 from tests.views.tables import BUSY, HOSTILE, process
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.model import phrases
+from tfgpu_magic.model.message import in_lines
 from tfgpu_magic.model.rows import Owner, Table
-from tfgpu_magic.model.said import in_a_row, in_lines, listed, say
 from tfgpu_magic.model.snapshot import Process, Snapshot
 from tfgpu_magic.monitor.table import fetch
 
 
-def test_a_sentence_has_its_facts_as_they_are() -> None:
-    made = say("{name}'s {command}, {count}", name="{count}", command="%1 {name} %%", count=2)
-
-    assert made == "{count}'s %1 {name} %%, 2"
-
-
-def test_several_are_read_one_after_the_other() -> None:
-    assert in_a_row(("", "It is late.", "", "Restart.")) == "It is late. Restart."
-    assert [listed(one) for one in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
-
-
 def test_below_a_tables_text_a_note_has_its_lines_and_each_is_safe() -> None:
     (note,) = phrases.remarks(Table(notes=(in_lines(("others", f"a\x1b[2J{'b' * 3000}")),)))
-    first, second = note.split("\n")
+    first, second = str(note).split("\n")
 
     assert (first, second[:7], len(second)) == ("others", "a?[2Jbb", 2000)
 

@@ -12,6 +12,7 @@ from tests.figures import jax
 from tests.rows import changed, changed_gpu
 from tests.sizes import GIB
 from tfgpu_magic.engine.status import Status
+from tfgpu_magic.model.message import warning
 from tfgpu_magic.model.report import GpuUse, LogicalGpu
 from tfgpu_magic.model.rows import Share, Table
 
@@ -179,7 +180,10 @@ def test_bars_have_their_shares_in_words_and_legends_what_is_drawn() -> None:
 
 
 def test_a_warning_stands_out() -> None:
-    assert "<p><strong>Warning:</strong> it" in html(replace(BUSY, notes=("Warning: it does not fit any more.",)))
+    drawn = html(replace(BUSY, notes=(warning("it does not fit any more."), "Warning: a name.")))
+
+    assert '<p class="tfgpu-warning"><strong>Warning:</strong> it' in drawn
+    assert "<p>Warning: a name.</p>" in drawn
 
 
 def test_every_colour_has_a_fallback_for_front_ends_without_a_theme() -> None:

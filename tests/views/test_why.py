@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -57,7 +58,9 @@ def test_ipython_shows_both_forms() -> None:
 
     assert set(data) == {"text/plain", "text/html", OFFERS}
     assert data["text/html"].startswith('<div class="tfgpu">')
-    assert '<code>%tf_gpu limit 3.8GiB <span style="white-space: nowrap">--restart</span></code>' in data["text/html"]
+    line = "%tf_gpu limit 3.8GiB --restart"
+    code = f'<code data-tfgpu-line="{line}" data-tfgpu-restarts>%tf_gpu limit 3.8GiB <span style="white-space: nowrap">'
+    assert f"{code}--restart</span></code>" in data["text/html"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,8 @@ def test_ipython_shows_both_forms() -> None:
 def test_a_page_is_told_which_lines_it_can_run(why: Why, offered: list[str]) -> None:
     data, _ = DisplayFormatter().format(why)  # type: ignore[no-untyped-call]
 
-    assert data.get(OFFERS, {"offers": []}) == {"offers": offered}
+    assert re.findall('data-tfgpu-line="(.*?)"', data["text/html"]) == offered
+    assert (OFFERS in data) == bool(offered)
 
 
 def test_names_are_harmless() -> None:

@@ -36,7 +36,7 @@ def answer(words: list[str]) -> int | Callable[[], int]:
             sys.stdout.flush()
     except TfGpuError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return CROWDED if isinstance(error, Refused) and error.crowded else WRONG
+        return CROWDED if isinstance(error, Refused) and error.retryable else WRONG
     except OSError as error:
         return _not_written(error)
     return outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
+from tfgpu_magic.command.wording import SHELL, WORDS, frameworks, in_shell
 from tfgpu_magic.engine import engine
 from tfgpu_magic.model.answer import Document
 
@@ -18,7 +18,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the plan."""
     policy = " ".join(options.policy)
-    print(translated(repr(in_shell(lambda: _answer(policy), 'tfgpu plan "{}"'.format))))
+    print(in_shell(lambda: _answer(policy), 'tfgpu plan "{}"'.format).text(SHELL))
     return 0
 
 

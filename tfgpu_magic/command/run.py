@@ -22,7 +22,7 @@ from typing import NoReturn
 from tfgpu_magic import units
 from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, python_program
-from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
+from tfgpu_magic.command.wording import SHELL, WORDS, frameworks, in_shell
 from tfgpu_magic.engine import engine, every_framework, in_force
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
 from tfgpu_magic.frameworks import import_hook
@@ -120,11 +120,12 @@ def _in_time(make: Callable[..., Plan], policy: str, wait: str | None) -> Plan:
         try:
             return make(policy, frameworks=frameworks(policy))
         except Refused as error:
-            if wait is None or not error.crowded:
+            if wait is None or not error.retryable:
                 raise
             if end is None:  # a slow first look takes nothing from it
                 end = time.monotonic() + units.seconds(wait)
-                print(f"tfgpu: Waiting for room, {wait} at the most. {translated(error.reason)}", file=sys.stderr)
+                why = SHELL.text(error.reason.alone)
+                print(f"tfgpu: Waiting for room, {wait} at the most. {why}", file=sys.stderr)
             left = end - time.monotonic()
             if left <= 0:
                 raise

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from tfgpu_magic.errors import Refused, TfGpuError
+from tfgpu_magic.model.message import FrontEnd, Line
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.parser import POLICY_WORDS, usage
 
@@ -14,13 +15,36 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SAID_OTHERWISE = (
-    ("`%tf_gpu?`", "`tfgpu help plan`"),
-    ("`%tf_gpu ", "`"),
-    ("%tf_gpu", "tfgpu"),
-    ("   %env ", "   export "),
-)
-"""What a notebook's messages say, and what is said for it in a shell."""
+
+class Shell(FrontEnd):
+    """A shell, in which words of a policy stand in quotes in a line of `tfgpu`.
+
+    Args:
+        attempt: returns the line to paste for another policy.
+    """
+
+    def __init__(self, attempt: Callable[[str], str] = str) -> None:
+        super().__init__()
+        self._attempt = attempt
+
+    def line(self, line: Line) -> str:
+        """Return a line as it is typed here."""
+        match line.kind:
+            case "try":
+                return self._attempt(line.words)
+            case "help":
+                return "tfgpu help plan"
+            case "magic":
+                return "tfgpu"
+            case "setting":
+                return f"export {line.words}"
+            case "line":
+                return line.words
+            case _:
+                return super().line(line)
+
+
+SHELL = Shell()
 
 WORDS = f"""A POLICY is one or more of these, in quotes and separated by `;`. GPU numbers are
 nvidia-smi's.
@@ -49,16 +73,7 @@ def in_shell(do: Callable[[], T], line: Callable[[str], str]) -> T:
     """
     try:
         return do()
-    except Refused as error:
-        ways = "\n  ".join(map(line, error.ways))  # lines to paste
-        said = translated(f"{error.beginning}{error.more}") + (f"{error.lead}{ways}" if ways else "")
-        raise Refused(said, verdict="", crowded=error.crowded) from error
     except TfGpuError as error:
-        raise TfGpuError(translated(str(error))) from error
-
-
-def translated(said: str) -> str:
-    """Return what a notebook's message says, with the lines that people type in a shell."""
-    for notebook, shell in _SAID_OTHERWISE:
-        said = said.replace(notebook, shell)
-    return said
+        text = Shell(line).text(error.message)
+        retryable = error.retryable if isinstance(error, Refused) else ()
+        raise Refused(text, verdict=None, retryable=retryable) from error

@@ -19,7 +19,7 @@ from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage, frozen, importing, note_import
 from tfgpu_magic.host import here
-from tfgpu_magic.model.said import say
+from tfgpu_magic.model.message import Message, msg
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
 from tfgpu_magic.policy import fallback, parser
@@ -95,7 +95,7 @@ def enforce_configured(text: str, where: str, warn: Callable[[str], None] = impo
         warning = f"`{text}`, from {where}, is NOT in force: it is not a policy. `{policy}` is in force instead."
         warn(f"tfgpu_magic: {warning}\n{error}")
     _configured = ConfiguredPolicy(text, where, policy, warn)
-    RUNTIME.source = where if where != CEILING else say("{ceiling} `{amount}`", ceiling=CEILING, amount=RUNTIME.ceiling)
+    RUNTIME.source = where if where != CEILING else f"{CEILING} `{RUNTIME.ceiling}`"
     if RUNTIME.plan is None:
         RUNTIME.ask_others(fallback.of_others(policy))
     if current_stage() is Stage.ABSENT:
@@ -115,8 +115,8 @@ def enforce_nearest() -> None:
 def _enforce_now(configured: ConfiguredPolicy) -> None:
     """Enforce as much of the policy as is possible now."""
     nobody = configured.where == CEILING
-    named = say("`{policy}`, from {where},", policy=configured.words, where=configured.where)
-    quoted = say("Memory growth under the ceiling") if nobody else named
+    why: Message | str | None
+    quoted = "Memory growth under the ceiling" if nobody else f"`{configured.words}`, from {configured.where},"
     head, held = f"tfgpu_magic: {quoted} ", True
     before = RUNTIME.current
     policy = before.settled if before.configured and before.judged else configured.policy  # its GPUs are chosen
@@ -132,7 +132,7 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
             process = process._replace(claims=claims)
             plan, why = fallback.nearest(policy, snapshot, process, lambda: other_processes.names(snapshot))
             if why:  # `%tf_gpu plan` and `status` show it too
-                plan = replace(plan, notes=(say("{policy} cannot be had in full.", policy=quoted), *plan.notes))
+                plan = replace(plan, notes=(msg("{policy} cannot be had in full.", policy=quoted), *plan.notes))
             elif policy is before.settled:
                 plan = replace(plan, asked=before.asked)
             RUNTIME.apply(replace(plan, configured=True))
@@ -183,7 +183,7 @@ def enforce_again() -> None:
         raise TooLate(
             f"The ceiling is `{RUNTIME.ceiling}` now, for what this {here()} starts. TensorFlow is using the GPUs "
             "already: what it may take of them can no longer be changed. Restart, and say it in the first cell.",
-            verdict="",
+            verdict=None,
         )
     if plan is None:
         enforce_nearest()
@@ -228,8 +228,8 @@ def at_import() -> None:
         _enforce_now(_configured)
         return
     try:
-        if why := devices.without_gpu(device.gpu.label for device in plan.devices):
-            import_hook.warn(f"tfgpu_magic: {why}")
+        if (without := devices.without_gpu(device.gpu.label for device in plan.devices)) is not None:
+            import_hook.warn(f"tfgpu_magic: {without}")
             return
         devices.configure(plan)
     except Exception as error:  # TensorFlow's have no common root
@@ -248,9 +248,9 @@ def at_import() -> None:
     new_notes = [note for note in now.notes if note not in plan.notes]
     if import_hook.in_a_cell() and (new_notes or not import_hook.QUIET):
         head = f"tfgpu_magic: `{plan.asked}` is in force from TensorFlow's first op on."
-        import_hook.show("\n".join([head, *new_notes]))
+        import_hook.show("\n".join([head, *map(str, new_notes)]))
     elif new_notes:
-        import_hook.warn("\n".join(new_notes))
+        import_hook.warn("\n".join(map(str, new_notes)))
 
 
 def hold_others() -> None:

@@ -24,7 +24,7 @@ from tfgpu_magic.host import here, host
 from tfgpu_magic.leases.allocation import key
 from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.answer import Document, grid, headline
-from tfgpu_magic.model.said import in_commas, listed, say
+from tfgpu_magic.model.message import Message, listed, msg
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.board import wanted
 from tfgpu_magic.monitor.driver.look import look
@@ -34,7 +34,6 @@ from tfgpu_magic.policy.memory import capacity
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import Policy
 from tfgpu_magic.policy.process_state import ProcessState, Stage
-from tfgpu_magic.policy.word import RESTART
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def apply(
         try:
             made = _plan(asked, frameworks, snapshot, processes)
         except Refused as error:
-            wanted.note(error.crowded)
+            wanted.note(error.retryable)
             raise
         if not made.in_force:
             enforcement.enforce(made)
@@ -123,9 +122,8 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable
     if intended is not current().asked or not current().judged:  # a configured policy, as far as it is possible by then
         possible, _ = fallback.nearest(intended, then, process)
         process = process._replace(asked=possible.asked, settled=possible.settled)
-    restart = f" {RESTART}" if host() == "kernel" else ""
     process = other_processes.now().added_to(process, then)
-    return _for(frameworks, parser.parse(policy), then, process, restart=restart)
+    return _for(frameworks, parser.parse(policy), then, process, restart=host() == "kernel")
 
 
 def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
@@ -190,8 +188,7 @@ def anew(snapshot: Snapshot) -> ProcessState:
 def _undone(plan: Plan) -> str:
     """Return that an applied plan is not in force, and why; empty where it is."""
     changed = RUNTIME.changed() if plan.judged and plan.asked.requests and not plan.acts_on_nothing else ()
-    asked = say("`{policy}` was asked for", policy=plan.asked)
-    return say("{asked}, and is not in force: {changes}.", asked=asked, changes=in_commas(changed)) if changed else ""
+    return f"`{plan.asked}` was asked for, and is not in force: {', '.join(changed)}." if changed else ""
 
 
 def standing(plan: Plan, frameworks: Frameworks = "tensorflow") -> str:
@@ -202,32 +199,30 @@ def standing(plan: Plan, frameworks: Frameworks = "tensorflow") -> str:
         return str(enforcement.every_framework().standing(plan))
     stage = current_stage()
     if not plan.judged:
-        return say(
-            "`{policy}` waits for TensorFlow's import, and is checked against the GPUs again then.", policy=plan.asked
-        )
+        return f"`{plan.asked}` waits for TensorFlow's import, and is checked against the GPUs again then."
     if not plan.asked.requests:
-        takes_all = say(
+        takes_all = (
             "No policy is set: TensorFlow's own defaults hold, and it takes nearly all that is free of each GPU it "
             "uses, and a CUDA context on each it sees."
         )
-        return takes_all if plan.devices else say("No policy is set: TensorFlow's own defaults hold.")
+        return takes_all if plan.devices else "No policy is set: TensorFlow's own defaults hold."
     if plan.acts_on_nothing:
-        return say("`{policy}` has no effect here: TensorFlow sees no GPU.", policy=plan.asked)
+        return f"`{plan.asked}` has no effect here: TensorFlow sees no GPU."
     if plan.in_force:
-        return say("`{policy}` is in force already.", policy=plan.asked)
+        return f"`{plan.asked}` is in force already."
     if stage is Stage.READY:
-        return say("`{policy}` is in force.", policy=plan.asked)
+        return f"`{plan.asked}` is in force."
     if stage is not Stage.ABSENT:
-        return say("`{policy}` is in force from TensorFlow's first op on.", policy=plan.asked)
+        return f"`{plan.asked}` is in force from TensorFlow's first op on."
     if plan.needs_tensorflow:
-        return say("`{policy}` waits for TensorFlow's import.", policy=plan.asked)
-    return say("`{policy}` is in force, also for programs that are started from here.", policy=plan.asked)
+        return f"`{plan.asked}` waits for TensorFlow's import."
+    return f"`{plan.asked}` is in force, also for programs that are started from here."
 
 
 _said_of_workers = False
 
 
-def of_workers(policy: str, plan: Plan, frameworks: Frameworks) -> Iterator[str]:
+def of_workers(policy: str, plan: Plan, frameworks: Frameworks) -> Iterator[Message]:
     """Give a note, once, on the programs that a limit which a user has just asked for does not reach."""
     global _said_of_workers
     limits = Policy(tuple(request for request in parser.parse(policy).memory if request.limited))
@@ -235,7 +230,7 @@ def of_workers(policy: str, plan: Plan, frameworks: Frameworks) -> Iterator[str]
     names = [TENSORFLOW] if alone else enforcement.every_framework().not_inherited(plan)
     if names and limits.requests and plan.limited and not _said_of_workers:
         _said_of_workers = True
-        yield say(
+        yield msg(
             "Nothing limits {names} in the programs and spawned workers that this {here} starts: call `{call}` in "
             "them, use `IsolatedExecutor`, or write `!tfgpu run`. A process that is forked after TensorFlow's import "
             "can use no GPU.",
@@ -297,7 +292,7 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: 
                 then = snapshot._replace(gpus=tuple(empty))
                 # Nobody reads its refusal, and so no names.
                 would = _planned(asked, frameworks, then, OtherProcesses(), names=lambda *_: {})
-                error.crowded = [key(device.gpu) for device in would.devices]
+                error.retryable = [key(device.gpu) for device in would.devices]
         raise
 
 

@@ -11,7 +11,7 @@ from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.registry import Framework
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.said import in_a_row, listed, say
+from tfgpu_magic.model.message import Line, Message, in_a_row, listed, msg
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fallback, refusal
 from tfgpu_magic.policy.fit import Device
@@ -85,7 +85,7 @@ def with_others(made: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
         try:
             parts.append(_nearest(one, made, before.get(one.name), snapshot, process))
         except Exception as error:  # whatever it is, the others have their share, and it keeps what it has
-            why = say("{name} is NOT held: {error}", name=one.name, error=f"{type(error).__name__}: {error}")
+            why = msg("{name} is NOT held: {error}", name=one.name, error=f"{type(error).__name__}: {error}")
             kept = before.get(one.name) or FrameworkPlan(framework=one.name, environment=growth([one]))
             hidden = {} if process.ceiling is None else showing(())
             parts.append(replace(kept, environment={**kept.environment, **hidden}, unmet=why))
@@ -117,7 +117,7 @@ def _for_tensorflow(policy: Policy) -> Policy:
     for request in policy.memory:
         if not request.of_any_framework:
             raise PolicyError(
-                say(
+                msg(
                     "Only TensorFlow has logical GPUs: say `{request}` with its own magic, `tf_gpu`. Every framework "
                     "takes a `limit`.",
                     request=request,
@@ -150,8 +150,8 @@ def _nearest(
     kept = before or FrameworkPlan(framework=framework.name)
     if kept.is_within(part):
         return kept
-    late = refusal.framework_too_late(framework.name, framework.since, NOTHING, process).reason
-    held = say("The ceiling `{ceiling}` does not hold it. Restart for that.", ceiling=process.ceiling)
+    late = refusal.framework_too_late(framework.name, framework.since, NOTHING, process).reason.alone
+    held = f"The ceiling `{process.ceiling}` does not hold it. Restart for that."
     return replace(kept, takes="", notes=(), unmet=in_a_row((late, held)) if process.ceiling else late)
 
 
@@ -159,7 +159,7 @@ def _possible(
     framework: Framework, plan: Plan, snapshot: Snapshot, process: ProcessState, state: FrameworkState
 ) -> FrameworkPlan:
     """Return the nearest to what was asked of a framework that can be had; no GPU where nobody knows what that is."""
-    why = ""
+    why: Message | None = None
     memory = plan.others.asked.memory
     none = process.ceiling is not None and not process.ceiling.amounts
     for words in () if none else (memory, *fallback.easier(memory, snapshot.gpus, process)):
@@ -167,11 +167,10 @@ def _possible(
             wanted = _wanted(framework, Policy(tuple(words)), NOTHING, plan, snapshot, process)
             part = framework.plan(replace(wanted, asked=False), state)
         except Refused as error:
-            why = why or error.reason
+            why = why or error.reason.alone
             continue
-        kept = say("{name} is not held to all of `{policy}`.", name=framework.name, policy=plan.others.asked)
-        unmet = in_a_row((kept, why))
-        return replace(part, unmet=unmet) if why else part
+        kept = f"{framework.name} is not held to all of `{plan.others.asked}`."
+        return replace(part, unmet=in_a_row((kept, why))) if why else part
     known = {gpu.uuid: gpu for gpu in snapshot.gpus}
     gpus = [known.get(uuid, Gpu(index=0, uuid=uuid)) for uuid in process.shown or ()]
     nothing = tuple(Device(gpu=gpu._replace(total=gpu.total or 1), limits=(0,)) for gpu in gpus)
@@ -181,7 +180,7 @@ def _possible(
         environment={**part.environment, **showing(())},
         takes="",
         notes=(),
-        unmet=in_a_row((say("{name} gets no GPU.", name=framework.name), why)) if why else part.unmet,
+        unmet=in_a_row((f"{framework.name} gets no GPU.", why)) if why else part.unmet,
     )
 
 
@@ -204,7 +203,7 @@ def tell(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) -> Ite
         try:
             framework.configure(part)
         except Exception as error:  # a framework's errors have no common root
-            refused = Refused(say("{name} did not take it: {error}", name=framework.name, error=error))
+            refused = Refused(msg("{name} did not take it: {error}", name=framework.name, error=error))
             refused.__cause__ = error
             yield refused
 
@@ -213,8 +212,8 @@ def _without_gpus(plan: Plan, process: ProcessState) -> Plan:
     """Return the plan with TensorFlow kept from the GPUs, where Keras computes with another framework."""
     if process.keras is None or not plan.devices or process.stage is Stage.READY:
         return plan
-    own = 'tfgpu_magic.apply("limit 2GiB")' if process.host == "program" else "%tf_gpu limit 2GiB"
-    note = say(
+    own = 'tfgpu_magic.apply("limit 2GiB")' if process.host == "program" else Line("limit 2GiB")
+    note = msg(
         "Keras computes with {backend} here and may import TensorFlow too, which is kept from the GPUs; for "
         "TensorFlow's own use of them say what it may take, as in `{line}`.",
         backend=process.keras,
@@ -266,13 +265,13 @@ def standing(plan: Plan) -> str:
     """Return one sentence on what an applied plan does for every framework."""
     tensorflow = [TENSORFLOW] if registry.installed("tensorflow") else []
     there = [*([] if plan.hidden else tensorflow), *(part.framework for part in plan.others.parts)]
-    names = listed(there) if there else say("every framework")
+    names = listed(there) if there else "every framework"
     if not plan.others.asked.requests and not plan.asked.requests:
-        return say("No policy is set: the defaults of {names} hold.", names=names)
+        return f"No policy is set: the defaults of {names} hold."
     asked = of_all(plan.asked, plan.others.asked)
     if plan.in_force:
-        return say("`{policy}` is in force already.", policy=asked)
-    return say("`{policy}` holds for {names}, from first use on.", policy=asked, names=names)
+        return f"`{asked}` is in force already."
+    return f"`{asked}` holds for {names}, from first use on."
 
 
 def not_inherited(plan: Plan) -> list[str]:
@@ -296,25 +295,30 @@ def left_out(plan: Plan) -> str:
     return f"`{plan.asked}` is for TensorFlow alone: {listed(there)} {take}. A `limit` is for every framework."
 
 
-def _left_free(plan: Plan, there: Sequence[Framework]) -> tuple[str, ...]:
+def _left_free(plan: Plan, there: Sequence[Framework]) -> tuple[Message, ...]:
     """Return a note on the imported frameworks that words for TensorFlow leave free to take what they want."""
     imported = registry.imported()
     awake = [one.name for one in there if one.name in imported]
     if not (plan.asked.memory and awake):
         return ()
     words = "; ".join(str(request) for request in plan.asked.memory if request.of_any_framework) or "growth"
-    line = say("`{line}` is for every framework.", line=f"%gpu {words}")
-    if len(awake) == 1:
-        return (in_a_row((say("{name} is imported here too, and left free:", name=awake[0]), line)),)
-    return (in_a_row((say("{names} are imported here too, and left free:", names=listed(awake)), line)),)
+    are = "is" if len(awake) == 1 else "are"
+    return (
+        msg(
+            "{names} {are} imported here too, and left free: `%gpu {words}` is for every framework.",
+            names=listed(awake),
+            are=are,
+            words=words,
+        ),
+    )
 
 
-def _each(plan: Plan) -> Iterator[str]:
+def _each(plan: Plan) -> Iterator[Message]:
     """Give what is done about each framework, and why one is not held."""
     on_cpu = {one.name for one in registry.FRAMEWORKS if one.on_cpu()}
     for part in plan.others.parts:
         if part.framework in on_cpu:
-            yield say("{name} has only the CPU here, and takes nothing of a GPU.", name=part.framework)
+            yield msg("{name} has only the CPU here, and takes nothing of a GPU.", name=part.framework)
         elif part.told:
             yield part.told
         yield from part.notes
@@ -322,14 +326,14 @@ def _each(plan: Plan) -> Iterator[str]:
             yield part.unmet
 
 
-def _kept(plan: Plan) -> Iterator[str]:
+def _kept(plan: Plan) -> Iterator[Message]:
     """Give a note on the frameworks that keep what they have taken, where TensorFlow gives back."""
     if plan.releases and any(request.releases for request in plan.others.asked.memory):
         others = listed([part.framework for part in plan.others.parts])
-        yield say("--release is TensorFlow's alone: nothing that {names} took goes back by itself.", names=others)
+        yield msg("--release is TensorFlow's alone: nothing that {names} took goes back by itself.", names=others)
 
 
-def _together(plan: Plan, process: ProcessState) -> Iterator[str]:
+def _together(plan: Plan, process: ProcessState) -> Iterator[Message]:
     """Give a note on each GPU of which several frameworks that are imported may take a part."""
     awake = registry.imported()
     for device in plan.devices:
@@ -338,7 +342,7 @@ def _together(plan: Plan, process: ProcessState) -> Iterator[str]:
         parts = [one for one in plan.others.parts if one.framework in awake]
         sizes |= {one.framework: one.limits[uuid] for one in parts if uuid in one.limits}
         if len(sizes) > 1:
-            yield say(
+            yield msg(
                 "Together they may take {size} of GPU {gpu} ({each}), and CUDA's context about {context} beside that.",
                 size=rounded(sum(sizes.values())),
                 gpu=device.gpu.label,

@@ -18,14 +18,13 @@ from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME, others_use_cuda
 from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.host import here, host
-from tfgpu_magic.model.said import in_commas, say
+from tfgpu_magic.model.message import RESTART
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.policy.fit import MOST_HOLDERS, Device
 from tfgpu_magic.policy.memory import context_bytes, reserve_bytes
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.process_state import Stage
-from tfgpu_magic.policy.word import RESTART
 from tfgpu_magic.units import MIB, rounded
 
 LEAST_CONTEXT = 96 * MIB
@@ -79,7 +78,7 @@ def _compare_settings(plan: Plan) -> None:
         return
     undone = not RUNTIME.differs_by_driver and RUNTIME.changed()
     if undone:
-        _tell(in_commas(undone), _UNDONE, key=str(plan.asked))
+        _tell(", ".join(undone), _UNDONE, key=str(plan.asked))
     if stage is Stage.READY:
         at_once = () if undone or plan.growth else [one for one in plan.devices if one.limits]
         names = devices.logical_names()
@@ -103,8 +102,8 @@ def _compare_others(plan: Plan) -> None:
     labels = {device.gpu.uuid: device.gpu.label for device in plan.devices}
     for name, limits in registry.changed(plan.others.parts).items() if registry else ():
         for uuid, size in limits.items():
-            most, label = rounded(size) if size else say("all"), labels.get(uuid, uuid)
-            _tell(say("{name} may take {size} of GPU {gpu}", name=name, size=most, gpu=label), _UNDONE)
+            most = rounded(size) if size else "all"
+            _tell(f"{name} may take {most} of GPU {labels.get(uuid, uuid)}", _UNDONE)
 
 
 @functools.cache
@@ -114,30 +113,24 @@ def tell_at_exit() -> None:
         atexit.register(tell, driver=False)
 
 
-_UNDONE = say("leave out what has changed that")
-_SHORT = say("choose another GPU or a lower limit")
+_UNDONE = "leave out what has changed that"
+_SHORT = "choose another GPU or a lower limit"
 
 
 def _tell(why: str, remedy: str, *, key: str = "") -> None:
     if (key or why) not in _told:
         _told.add(key or why)
-        said = say(
-            "{policy} is NOT in force: {why}. To have it, {remedy}, and {again}.",
-            policy=RUNTIME.named,
-            why=why,
-            remedy=remedy,
-            again=_again(),
-        )
-        import_hook.warn(f"{import_hook.SPEAKER}: {said}")
+        not_so = f"{RUNTIME.named} is NOT in force: {why}."
+        import_hook.warn(f"{import_hook.SPEAKER}: {not_so} To have it, {remedy}, and {_again()}.")
 
 
 def _again() -> str:
     """Return what begins anew with the policy."""
     plan = RUNTIME.current
     if host() != "kernel" or plan.configured:
-        return say("start the {here} again", here=here())
+        return f"start the {here()} again"
     magic = "gpu" if plan.others.asked.asks_the_same(plan.asked) else "tf_gpu"
-    return say("restart: `{line}`", line=f"%{magic} {plan.asked} {RESTART}")
+    return f"restart: `%{magic} {plan.asked} {RESTART}`"
 
 
 def _judge(device: Device, snapshot: Snapshot) -> None:
@@ -151,20 +144,15 @@ def _judge(device: Device, snapshot: Snapshot) -> None:
     if held is None or gpu.free is None or gpu.total is None:
         return
     limit = sum(device.limits)
-    fact = say(
-        "the driver counts {held} of GPU {gpu} for this {here}, its CUDA context included",
-        held=rounded(held),
-        gpu=gpu.label,
-        here=here(),
-    )
+    counted = f"the driver counts {rounded(held)} of GPU {gpu.label} for this {here()}, its CUDA context included"
     if held < limit or (held < limit + LEAST_CONTEXT and gpu.free < max(device.limits) // 10):
-        why: str = say("TensorFlow took less than {limit}, as less was free: {fact}", limit=rounded(limit), fact=fact)
+        why = f"TensorFlow took less than {rounded(limit)}, as less was free: {counted}"
         others = sorted((row for row in rows if row.pid != os.getpid() and row.held), key=lambda row: -(row.held or 0))
         names = other_processes.names(snapshot) if others else {}
         holders = [f"{names.get(row.pid, row.pid)} {rounded(row.held)}" for row in others[:MOST_HOLDERS]]
-        _tell(say("{why}; others: {holders}", why=why, holders=in_commas(holders)) if holders else why, _SHORT)
+        _tell(f"{why}; others: {', '.join(holders)}" if holders else why, _SHORT)
     elif held > limit + context_bytes(gpu.total) + reserve_bytes(gpu.total, None) and not others_use_cuda():
-        why = say("{fact}, more than a limit of {limit} and CUDA's libraries", fact=fact, limit=rounded(limit))
+        why = f"{counted}, more than a limit of {rounded(limit)} and CUDA's libraries"
         _tell(why, _SHORT)
     else:
         return

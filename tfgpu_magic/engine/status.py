@@ -17,6 +17,7 @@ from tfgpu_magic.policy.process_state import ProcessState
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tfgpu_magic.model.message import Message
     from tfgpu_magic.model.report import Report
     from tfgpu_magic.model.rows import Table
     from tfgpu_magic.model.snapshot import Snapshot
@@ -41,7 +42,7 @@ class Status(Answer):
         """Return the same with a note that it is not a live table."""
         return replace(self, table=replace(self.table, notes=(*self.table.notes, ONCE)))
 
-    def _parts(self) -> Iterable[Part | str]:
+    def _parts(self) -> Iterable[Part | Message | str]:
         table = self.table
         if table.error:
             yield headline(phrases.plain(table.error, longest=400))

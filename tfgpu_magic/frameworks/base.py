@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.model.report import Figure
-from tfgpu_magic.model.said import say
 from tfgpu_magic.policy.framework_plan import FrameworkPlan
 from tfgpu_magic.policy.process_state import Stage
 
@@ -45,7 +44,7 @@ class Framework:
     name: str
     out_of_memory: re.Pattern[str]
     since: str | None = None
-    words: tuple[str, str, str] = (say("in use"), say("pool"), say("limit"))
+    words: tuple[str, str, str] = ("in use", "pool", "limit")
     comes_with_tensorflow = False
     fixed_once_used = False
     resets = False
@@ -85,7 +84,7 @@ class Framework:
             framework=self.name, what=in_use, size=sum(pool.in_use for pool in pools), used=True, taken=not taken
         )
         # Pools have peaks of their own: their sum is not the peak of the sum.
-        peak = say("peaks") if len(peaks) > 1 else say("peak")
+        peak = "peaks" if len(peaks) > 1 else "peak"
         yield Figure(framework=self.name, what=peak, size=sum(peaks), peak=True)
         if taken:
             yield Figure(framework=self.name, what=pooled, size=sum(taken), taken=True)

@@ -29,7 +29,7 @@ from tfgpu_magic.frameworks.tensorflow.devices import (
     too_old,
 )
 from tfgpu_magic.host import host
-from tfgpu_magic.model.said import say
+from tfgpu_magic.model.message import in_a_row
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import CEILING, process_state
 from tfgpu_magic.policy.plan import Others, Plan
@@ -156,8 +156,8 @@ class Runtime:
         """The policy in force as a subject: who has set it is said where that is not the user."""
         plan = self.current
         if not (plan.configured and self.source):
-            return say("`{policy}`", policy=plan.asked)
-        return say("`{policy}`, from {where},", policy=plan.asked, where=self.source)
+            return f"`{plan.asked}`"
+        return f"`{plan.asked}`, from {self.source},"
 
     @property
     def ceiling(self) -> Ceiling | None:
@@ -191,7 +191,7 @@ class Runtime:
             return
         from tfgpu_magic.policy.ceiling import Ceiling, safe  # few processes have one
 
-        given = [safe(*one) for one in texts] + [Ceiling((), (unread,))] * bool(unread)
+        given = [safe(*one) for one in texts] + [Ceiling((), (in_a_row([unread]),))] * bool(unread)
         self._ceiling = functools.reduce(Ceiling.lower_of, given if self.ceiling is None else [self.ceiling, *given])
         export(CEILING, str(self._ceiling))
 
@@ -254,7 +254,7 @@ class Runtime:
         plan = self._with_others(plan)
         differs = (plan.settled, plan.devices) != (before.settled, before.devices)
         if plan.judged and plan.needs_tensorflow and differs and importing():
-            raise Refused(say("TensorFlow is being imported at this moment; say it again when that is done."))
+            raise Refused("TensorFlow is being imported at this moment; say it again when that is done.")
         with self._changes.undone_on_error():
             self._changes.write(plan.variables)
             if tensorflow() is not None:
@@ -307,12 +307,10 @@ class Runtime:
     def _ignored(self, plan: Plan) -> str:
         """Return that `set_memory_growth` changes nothing, and what there is instead."""
         free = ", ".join(device.gpu.label for device in plan.devices if not device.limits)
-        rest = say(", and all that is free of GPU {gpus}", gpus=free) if free and plan.limited else ""
-        limit = say("the limit is taken at once{rest}, unless the policy has `--grow`", rest=rest)
-        takes = say("memory grows") if plan.growth else limit if plan.limited else say("all that is free is taken")
-        return say(
-            "{policy} is in force, so set_memory_growth changes nothing: {takes}.", policy=self.named, takes=takes
-        )
+        rest = f", and all that is free of GPU {free}" if free and plan.limited else ""
+        limit = f"the limit is taken at once{rest}, unless the policy has `--grow`"
+        takes = "memory grows" if plan.growth else limit if plan.limited else "all that is free is taken"
+        return f"{self.named} is in force, so set_memory_growth changes nothing: {takes}."
 
     def changed(self) -> tuple[str, ...]:
         """Return what differs from the plan that is in force, a phrase each."""
@@ -341,29 +339,26 @@ class Runtime:
         planned = {str(device.gpu.uuid): device for device in plan.devices}
         if DEVICES in wrong and listed() and not plan.blind and set(devices.read().visible) == set(planned):
             wrong.remove(DEVICES)  # it is read once: what the list has counts
-        found: list[str] = [
-            say("{name} is {value}", name=name, value=say("unset") if now(name) is None else repr(now(name)))
-            for name in wrong
-        ]
+        found = [f"{name} is {'unset' if now(name) is None else repr(now(name))}" for name in wrong]
         theirs = calls.asked_by_policy or others_use_cuda() or not devices.had_session()  # else it is no proof
         if stage is Stage.POISONED and plan.limited and not theirs:
-            found.append(say("TensorFlow's allocators were made before its first op, with options of their own"))
+            found.append("TensorFlow's allocators were made before its first op, with options of their own")
         if not listed() or (plan.growth is plan.cpus is None and not plan.show and DEVICES not in plan.environment):
             return tuple(found)
         settings, real = devices.read(), devices.logical()
         shows = plan.show or DEVICES in plan.environment
         if shows and not plan.blind and settings.growth and set(settings.visible) != set(planned):
-            found.append(say("TensorFlow sees other GPUs"))
+            found.append("TensorFlow sees other GPUs")
         for uuid, device in planned.items() if plan.growth is not None else ():
             limits = settings.limits.get(uuid)
             if device.limits and real:  # without one, what TensorFlow calls the limit is what it found free
                 limits = tuple(gpu.limit or 0 for gpu in real[uuid]) if uuid in real else None
             if limits is not None and not alike(limits, device.limits):
-                size = " + ".join(map(rounded, limits)) or say("nothing")
-                found.append(say("the limit of GPU {gpu} is {size}", gpu=device.gpu.label, size=size))
+                size = " + ".join(map(rounded, limits)) or "nothing"
+                found.append(f"the limit of GPU {device.gpu.label} is {size}")
         cpus = len(settings.parts.get(devices.CPU, ()))
         if plan.cpus not in (None, cpus):
-            found.append(say("the CPU is divided into {number}", number=cpus))
+            found.append(f"the CPU is divided into {cpus}")
         return tuple(found)
 
     def _predict(self, gpus: Sequence[Gpu], outside: dict[str, str], timeout: float) -> tuple[str, ...] | None:

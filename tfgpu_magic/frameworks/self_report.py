@@ -12,8 +12,8 @@ from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.model import TENSORFLOW
+from tfgpu_magic.model.message import MAGIC, Message, msg
 from tfgpu_magic.model.report import GpuUse, LogicalGpu, Parked, Report
-from tfgpu_magic.model.said import in_a_row, in_commas, say
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.owners.pids import descendants
 from tfgpu_magic.policy import refusal
@@ -31,10 +31,10 @@ ORDER_TIMEOUT = 0.4
 away: Callable[[], Mapping[str, Parked]] = dict
 """Returns what was parked, by the GPU's UUID; `parking` sets it."""
 
-DEFAULT = say("default: no limit")
+DEFAULT = "default: no limit"
 """The policy of a GPU for which nothing was asked."""
 
-UNUSED = say("not used by TensorFlow")
+UNUSED = "not used by TensorFlow"
 """The policy of a GPU that nothing hides, and that TensorFlow's list has not."""
 
 
@@ -49,7 +49,7 @@ def report(snapshot: Snapshot) -> Report:
         # TensorFlow may leave out what CUDA shows, or be built without it, and never ask.
         asks = not process.frozen or cuda.initialised() or DEVICES in process.environment
         uses += [
-            GpuUse(gpu=label, policy=say("hidden") if asks and uuid not in process.skipped else UNUSED)
+            GpuUse(gpu=label, policy="hidden" if asks and uuid not in process.skipped else UNUSED)
             for uuid, label in labels.items()
             if label not in named
         ]
@@ -122,11 +122,11 @@ def _uses(
             logical = ready.get(uuid) or _expected(number, sizes)
             number += len(logical)
             policy = in_words(sizes, grows=grows, releases=releases) if sizes or grows else _default(ready.get(uuid))
-            policy = say("unknown") if unknown else policy
+            policy = "unknown" if unknown else policy
             if process.stage is Stage.ABSENT and limit is not None and any(uuid in one for one in changed.values()):
                 policy = in_words((limit,), grows=False)
         if uuid in RUNTIME.differs_by_driver:
-            policy = say("{policy}, not in force", policy=policy)
+            policy = f"{policy}, not in force"
         use = GpuUse(
             gpu=labels.get(uuid, uuid),
             policy=policy,
@@ -173,7 +173,7 @@ def _limits(process: ProcessState, plan: Plan) -> _InForce:
 def _default(logical: Sequence[LogicalGpu] | None) -> str:
     """Return what is taken without a limit: all that was free once TensorFlow's pool is there, or what others said."""
     size = sum(gpu.limit or 0 for gpu in logical or ())
-    return say("default: up to {size}", size=rounded(size)) if size else DEFAULT
+    return f"default: up to {rounded(size)}" if size else DEFAULT
 
 
 def _most(
@@ -206,41 +206,37 @@ def _most(
     return most
 
 
-def limits_changed(plan: Plan, changed: _Changed, labels: Mapping[str, str]) -> Iterator[str]:
+def limits_changed(plan: Plan, changed: _Changed, labels: Mapping[str, str]) -> Iterator[Message]:
     """Give a note on each framework beside TensorFlow whose limit other code has changed (`registry.changed`)."""
     for name, limits in changed.items():
         sizes = (
-            say("{size} of GPU {gpus}", size=rounded(size) if size else say("no limit"), gpus=labels.get(uuid, uuid))
-            for uuid, size in limits.items()
+            f"{rounded(size) if size else 'no limit'} of GPU {labels.get(uuid, uuid)}" for uuid, size in limits.items()
         )
-        yield say(
+        yield msg(
             "`{policy}` was asked for, and other code has changed {name}'s limit since: {changes}.",
             policy=plan.others.asked,
             name=name,
-            changes=in_commas(sizes),
+            changes=", ".join(sizes),
         )
 
 
-def _notes(process: ProcessState, plan: Plan, snapshot: Snapshot) -> Iterator[str]:
+def _notes(process: ProcessState, plan: Plan, snapshot: Snapshot) -> Iterator[Message]:
     """Give notes on what other code has changed, on the variable that hides GPUs, and those of the plan that hold."""
     labels = {str(gpu.uuid): gpu.label for gpu in snapshot.gpus}
-    asked = say("`{policy}` was asked for", policy=process.asked)
+    asked = f"`{process.asked}` was asked for"
     if plan.configured and process.ceiling is not None:  # which nobody may have asked for
-        asked = say("The ceiling here is `{ceiling}`", ceiling=process.ceiling)
+        asked = f"The ceiling here is `{process.ceiling}`"
     if process.finds_no_gpu:
         yield refusal.finds_no_gpu([labels.get(uuid, uuid) for uuid in process.skipped])
     elif process.changed:
-        yield say(
-            "{asked}, and is not in force: {changes}.",
-            asked=asked,
-            changes=in_commas(process.changed),
-        )
+        yield msg("{asked}, and is not in force: {changes}.", asked=asked, changes=", ".join(process.changed))
     changed = registry.changed(plan.others.parts)
     yield from limits_changed(plan, changed, labels)
     if late := too_late(process, snapshot.gpus):
         yield late
     elif DEVICES in process.outside:
-        yield say("{variable} was not set by %tf_gpu.", variable=f"{DEVICES}={process.outside[DEVICES]!r}")
+        given = f"{DEVICES}={process.outside[DEVICES]!r}"
+        yield msg("{given} was not set by {magic}.", given=given, magic=MAGIC)
     if process.stage is not Stage.READY:
         false = [part.told for part in plan.others.parts if part.framework in changed]
         yield from (note for note in renew(plan, snapshot, waits=plan.judged).notes if note not in false)
@@ -256,33 +252,25 @@ def _summary(process: ProcessState, plan: Plan) -> str:
     module = devices.tensorflow()
     version = f"TensorFlow {module.__version__}" if module is not None else "TensorFlow"
     asked = bool(plan.asked.requests)
-    in_force = [say("In force: `{policy}`.", policy=plan.asked)] if asked and not process.changed else []
-    standing = in_force if asked else [say("No policy is set.")]
+    in_force = [f"In force: `{plan.asked}`."] if asked and not process.changed else []
+    standing = in_force if asked else ["No policy is set."]
     if process.old:
-        version = say("{version} (older than 2.16, the oldest that tfgpu_magic was tested with)", version=version)
+        version = f"{version} (older than 2.16, the oldest that tfgpu_magic was tested with)"
     unseen = process.finds_no_gpu or (plan.devices and process.tensorflow_sees == ())
     if asked and (plan.acts_on_nothing or unseen):
-        in_force = standing = [say("`{policy}` has no effect here: TensorFlow sees no GPU.", policy=plan.asked)]
+        in_force = standing = [f"`{plan.asked}` has no effect here: TensorFlow sees no GPU."]
     if process.forked:
-        return say("{version} used the GPUs when this process was forked, and cannot use them in it.", version=version)
+        return f"{version} used the GPUs when this process was forked, and cannot use them in it."
     if process.broken:
-        return say(
-            "{version} failed to start for lack of memory on a GPU; restart this {here}.",
-            version=version,
-            here=process.here,
-        )
+        return f"{version} failed to start for lack of memory on a GPU; restart this {process.host}."
     if process.stage is Stage.READY:
-        what = say("the GPUs") if process.tensorflow_sees else say("the CPU")
-        if process.since:
-            what = say("{what} {since}", what=what, since=process.since)
-        return in_a_row((say("{version} is using {what}.", version=version, what=what), *in_force))
+        what = "the GPUs" if process.tensorflow_sees else "the CPU"
+        since = f" {process.since}" if process.since else ""
+        return " ".join((f"{version} is using {what}{since}.", *in_force))
     if process.stage is Stage.POISONED:
-        return say(
-            "{version} is imported, and something holds a CUDA context; nothing can be set until a restart.",
-            version=version,
-        )
+        return f"{version} is imported, and something holds a CUDA context; nothing can be set until a restart."
     if process.stage is Stage.ABSENT:
         if asked and plan.needs_tensorflow:
-            standing = [say("`{policy}` waits for its import.", policy=plan.asked)]
-        return in_a_row((say("TensorFlow is not imported yet."), *standing))
-    return in_a_row((say("{version} is imported and has not used a GPU yet.", version=version), *standing))
+            standing = [f"`{plan.asked}` waits for its import."]
+        return " ".join(("TensorFlow is not imported yet.", *standing))
+    return " ".join((f"{version} is imported and has not used a GPU yet.", *standing))

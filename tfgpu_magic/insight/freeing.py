@@ -168,7 +168,7 @@ def give_back() -> int:
         raise Refused(
             f"{' and '.join(keeping)} {keep} the GPU memory that was taken until this {here()} ends. TensorFlow gives "
             f"back what it does not use where `{Growth(release=True)}` was said before its first operation.",
-            verdict="",
+            verdict=None,
         )
     return sum(sum(framework.give_back().values()) for framework in can)
 

@@ -207,7 +207,7 @@ class Leases:
             try:
                 policy, devices = self._take(request)
             except Refused as error:
-                wanted.note(error.crowded)
+                wanted.note(error.retryable)
                 request.refuse(error)
                 policy, devices = engine.inherited(request.snapshot).then(request.policy), ()
                 self._over.add(request.number)  # it runs without GPUs of its own, and no call waits behind it

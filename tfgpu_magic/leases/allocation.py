@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfgpu_magic.errors import NOT_STARTED, Refused
+from tfgpu_magic.model.message import Message, in_lines
 from tfgpu_magic.model.snapshot import Gpu, Process
 from tfgpu_magic.policy import fit
 from tfgpu_magic.policy.fit import Device
@@ -127,13 +128,13 @@ def choose(
     if len(devices) - len(found) >= count:
         return None
     have = f"{len(devices) - len(found) or 'none'} ha{'s' if len(devices) - len(found) == 1 else 've'} room"
-    lines = [
+    lines: list[Message | str] = [
         f"The call needs {gpus(count)}, and {have} for it.",
         fit.describe(found, held.processes, names()),
         *dict.fromkeys(device.words.lease_note for device in devices if device.words and device.words.lease_note),
     ]
     fits = [key(device.gpu) for device in devices if not fit.problems([_emptied(device)])]
-    raise Refused("\n".join(lines), verdict=NOT_STARTED, crowded=fits if len(fits) >= count else ())
+    raise Refused(in_lines(lines), verdict=NOT_STARTED, retryable=fits if len(fits) >= count else ())
 
 
 def _emptied(device: Device) -> Device:

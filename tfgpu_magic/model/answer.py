@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.model import html, phrases
+from tfgpu_magic.model.message import IPYTHON, FrontEnd, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tfgpu_magic.model.rows import GpuRow, ProcessRow, Table
 
 
 OFFERS = "application/vnd.tfgpu-magic.offers+json"
-"""What stands beside a text or HTML for JupyterLab to make buttons of: `offers`, the lines in it that can be run, and
-`line`, the one that was refused, if there is one. A front end that does not know this type shows the text."""
+"""What stands beside a text or HTML for JupyterLab to make buttons of. A front end that does not know this type shows
+the other. For a text it has the `line` that was refused, and the `parts` in order: texts, and between them each `line`
+that can be run, with whether it `restarts` the kernel. HTML has each line in an attribute (`html.to_paste`)."""
 
 
 class Part(NamedTuple):
@@ -31,15 +34,24 @@ class Answer:
 
     __slots__ = ()
 
-    def _parts(self) -> Iterable[Part | str]:
+    def _parts(self) -> Iterable[Part | Message | str]:
         """Return what it is made of; a text is a sentence."""
         raise NotImplementedError
 
+    def text(self, front_end: FrontEnd = IPYTHON) -> str:
+        """Return it as text, with its messages as a front end words them."""
+        lines = (part.lines if isinstance(part, Part) else [_text(part, front_end)] for part in self._parts())
+        return "\n".join(itertools.chain.from_iterable(lines))
+
     def __repr__(self) -> str:
-        return "\n".join(line for part in self._parts() for line in ([part] if isinstance(part, str) else part.lines))
+        return self.text()
 
     def _repr_html_(self) -> str:
-        return html.page("".join(html.remark(part) if isinstance(part, str) else part.html for part in self._parts()))
+        return html.page("".join(part.html if isinstance(part, Part) else html.remark(part) for part in self._parts()))
+
+
+def _text(part: Message | str, front_end: FrontEnd) -> str:
+    return part if isinstance(part, str) else front_end.text(part)
 
 
 class Document(Answer):
@@ -47,10 +59,10 @@ class Document(Answer):
 
     __slots__ = ("_made_of",)
 
-    def __init__(self, *parts: Part | str) -> None:
+    def __init__(self, *parts: Part | Message | str) -> None:
         self._made_of = parts
 
-    def _parts(self) -> Iterable[Part | str]:
+    def _parts(self) -> Iterable[Part | Message | str]:
         return self._made_of
 
 
@@ -126,18 +138,19 @@ def facts(known: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> Part:
     return Part(lines, html.facts(known))
 
 
-def to_paste(lead: str, lines: Sequence[tuple[str, str]]) -> Part:
+def to_paste(lead: str, lines: Sequence[tuple[str, str]], runs: Mapping[str, bool] | None = None) -> Part:
     """Draw lines to paste below a sentence, each with what is to be known of it; nothing where there are none.
 
     Args:
         lead: the sentence.
         lines: each line and its remark; a remark without a line is a sentence.
+        runs: those of the lines that a page can run, each with whether it restarts the kernel.
     """
     if not lines:
         return Part([], "")
     width = max((len(line) for line, _ in lines if line), default=0)
     drawn = [f"  {line:<{width}}   {remark}".rstrip() if line else f"  {remark}" for line, remark in lines]
-    return Part([lead, *drawn], html.to_paste(lead, lines))
+    return Part([lead, *drawn], html.to_paste(lead, lines, runs or {}))
 
 
 def grid(

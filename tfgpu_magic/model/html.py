@@ -10,9 +10,10 @@ import re
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model import phrases
+from tfgpu_magic.model.message import IPYTHON, Message, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tfgpu_magic.model.rows import GpuRow, ProcessRow, ShareOf, Table
 
@@ -123,12 +124,17 @@ def facts(known: Iterable[tuple[str, Sequence[tuple[str, str]]]]) -> str:
     return _rows("", rows)
 
 
-def to_paste(lead: str, lines: Iterable[tuple[str, str]]) -> str:
-    """Draw lines to paste with what is to be known of each; the flags of a line do not break behind their hyphens."""
+def to_paste(lead: str, lines: Iterable[tuple[str, str]], runs: Mapping[str, bool]) -> str:
+    """Draw lines to paste with what is to be known of each; the flags of a line do not break behind their hyphens.
+
+    A line that a page can run has attributes for it: the line, and whether it restarts the kernel.
+    """
     rows: list[str] = []
     for line, words in lines:
+        restarts = " data-tfgpu-restarts" if runs.get(line) else ""
+        code = f'code data-tfgpu-line="{_safe(line)}"{restarts}' if line in runs else "code"
         whole = re.sub(r"--[a-z-]+", r'<span style="white-space: nowrap">\g<0></span>', _safe(line))
-        first = f'<td class="tfgpu-paste"><code>{whole}</code></td><td' if line else '<td colspan="2"'
+        first = f'<td class="tfgpu-paste"><{code}>{whole}</code></td><td' if line else '<td colspan="2"'
         rows.append(f"{first}>{prose(words)}</td>")
     return _rows(f"<caption>{_safe(lead)}</caption>", rows)
 
@@ -150,10 +156,13 @@ def name(head: str, text: str, *, long: bool) -> str:
     return f'<th scope="row"{side}>{_safe(text)}</th>'
 
 
-def remark(text: str) -> str:
+def remark(what: Message | str) -> str:
     """Draw a sentence below a table; a warning stands out."""
-    head, warns, rest = text.partition(": ") if text.startswith("Warning: ") else ("", "", text)
-    return f"<p>{f'<strong>{head}:</strong> ' if warns else ''}{prose(rest)}</p>"
+    if isinstance(what, str):
+        return f"<p>{prose(what)}</p>"
+    warns = what.severity is Severity.WARNING
+    head = ' class="tfgpu-warning"><strong>Warning:</strong> ' if warns else ">"
+    return f"<p{head}{prose(IPYTHON.sentence(what))}</p>"
 
 
 def prose(text: str) -> str:

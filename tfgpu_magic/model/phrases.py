@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.said import say
+from tfgpu_magic.model.message import IPYTHON, Message
 from tfgpu_magic.units import BINARY, rounded
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ def parked(row: ProcessRow) -> str:
     """Write ``parked: 12 GiB in host memory, 0.5 GiB stay``, or ``back in 3.2 s``; nothing of what was never parked."""
     parked, held = row.use.parked, row.process.held
     if parked.size is None:
-        return "" if parked.back is None else say("back in {time}", time=seconds(parked.back))
+        return "" if parked.back is None else f"back in {seconds(parked.back)}"
     size, stay = (gib(one).removesuffix(".0") for one in (parked.size, held))
     if held is None:
-        return say("parked: {size} GiB in host memory", size=size)
-    return say("parked: {size} GiB in host memory, {stay} GiB stay", size=size, stay=stay)
+        return f"parked: {size} GiB in host memory"
+    return f"parked: {size} GiB in host memory, {stay} GiB stay"
 
 
 def figures(row: ProcessRow) -> list[str]:
@@ -188,11 +188,11 @@ def words(facts: Mapping[str, object]) -> dict[str, str]:
 
 def _word(name: str, fact: object) -> str:
     if fact is None or fact == "":
-        return say("unknown")
+        return "unknown"
     if name.endswith("_bytes") and isinstance(fact, int):
         return rounded(fact)
     if isinstance(fact, (list, tuple)):
-        return ", ".join(_word(name, one) for one in fact) or say("none")
+        return ", ".join(_word(name, one) for one in fact) or "none"
     return plain(str(fact), longest=_LONGEST_FACT)
 
 
@@ -210,10 +210,17 @@ def no_holders(table: Table) -> list[str]:
     return [] if silent else [NOBODY]
 
 
-def remarks(table: Table) -> list[str]:
+def remarks(table: Table) -> list[Message | str]:
     """List the sentences below the tables: failures of single GPUs, this kernel's state, notes."""
     gpus = [row.gpu for row in table.gpus]
     troubles = [f"GPU {gpu.label}: {gpu.error}." for gpu in gpus if gpu.error and gpu.used is not None]
     simulated = [SIMULATED] if table.simulated else []
     summary = [table.summary] if table.summary else []
-    return [safe(line) for line in (*troubles, *summary, *table.notes, *simulated)]
+    return [_shown(one) for one in (*troubles, *summary, *table.notes, *simulated)]
+
+
+def _shown(note: Message | str) -> Message | str:
+    """Return a note that is safe to show."""
+    if isinstance(note, str):
+        return safe(note)
+    return Message("{text}", {"text": safe(IPYTHON.sentence(note))}, note.severity)

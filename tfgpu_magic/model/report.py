@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgpu_magic.model import TENSORFLOW
+from tfgpu_magic.model.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +112,7 @@ class Report:
         pid: the kernel's process id in its own namespace; of a report that was read, in the reader's (`report_files`).
         summary: one sentence for people, such as ``TensorFlow 2.21.0 is using the GPUs since In [3].``
         uses: a `GpuUse` for each GPU of which the kernel has something to report.
-        notes: what a reader must know besides, a sentence each.
+        notes: what a reader must know besides.
         stage: how far TensorFlow has come: the value of a `policy.process_state.Stage`.
         notebook: the notebook's path as the server passed it to the kernel, or what a program is called, or its
             script's path; empty where that is not known.
@@ -125,7 +126,7 @@ class Report:
     pid: int
     summary: str
     uses: tuple[GpuUse, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
     stage: str = ""
     notebook: str = ""
     busy: bool | None = None
@@ -146,8 +147,8 @@ class Report:
         return replace(self, uses=tuple(replace(use, figures=()) for use in self.uses))
 
     def to_json(self) -> str:
-        """Write it as one line of JSON."""
-        fields = dataclasses.asdict(self)
+        """Write it as one line of JSON, without the notes, which are for this process's user."""
+        fields = dataclasses.asdict(replace(self, notes=()))
         return json.dumps(fields, separators=(",", ":"))
 
     @classmethod
@@ -163,7 +164,7 @@ class Report:
         try:
             fields = json.loads(text)
             uses = tuple(map(_use, fields["uses"]))
-            return _made(cls, {**fields, "uses": uses, "notes": tuple(fields["notes"])})
+            return _made(cls, {**fields, "uses": uses, "notes": ()})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a report: {error}") from error
 

@@ -12,6 +12,7 @@ from tfgpu_magic.model.report import GpuUse
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tfgpu_magic.model.message import Message
     from tfgpu_magic.model.snapshot import Gpu, Process
 
 Row = TypeVar("Row")
@@ -158,7 +159,7 @@ class Table:
         gpus: a row for each GPU, in the snapshot's order.
         processes: a row for each process, and for each other user, by GPU, the largest first and the unknown last.
         summary: this kernel's state, one sentence; empty when it has no report.
-        notes: what a reader must know besides, a sentence each.
+        notes: what a reader must know besides.
         simulated: whether the GPUs are those of a simulated machine.
         error: why there is nothing to show, in words.
         absent: there is no driver or no GPU here, as opposed to one that fails.
@@ -170,7 +171,7 @@ class Table:
     gpus: tuple[GpuRow, ...] = ()
     processes: tuple[ProcessRow, ...] = ()
     summary: str = ""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message | str, ...] = ()
     simulated: bool = False
     error: str | None = None
     absent: bool = False

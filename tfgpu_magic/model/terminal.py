@@ -16,6 +16,7 @@ from tfgpu_magic.model.rows import by_gpu
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tfgpu_magic.model.message import Message
     from tfgpu_magic.model.rows import GpuRow, ProcessRow, ShareOf, Table
 
 TITLE, HINT = "GPU memory, in GiB", "q quits"
@@ -85,13 +86,16 @@ def _head(table: Table, width: int) -> list[Text]:
 
 
 def _foot(table: Table, width: int) -> list[Text]:
+    said: list[Message | str]
     if table.error:
         said = [phrases.plain(table.error, longest=400)]
         said += [phrases.TRY, "  " + phrases.TRY_COMMAND] if table.absent else []
     else:
-        said = phrases.no_holders(table)
+        said = [*phrases.no_holders(table)]
     lines = [Text("")] if (said := [*said, *phrases.remarks(table)]) else []
-    return lines + [Text(line) for one in said for line in textwrap.wrap(one, max(1, width), break_on_hyphens=False)]
+    return lines + [
+        Text(line) for one in said for line in textwrap.wrap(str(one), max(1, width), break_on_hyphens=False)
+    ]
 
 
 def _gpu(row: GpuRow, name: int, width: int) -> Text:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +25,6 @@ from tfgpu_magic.notebook import configuration
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING
-from tfgpu_magic.policy.word import RESTART
 
 MIME = "application/vnd.tfgpu-magic.answer+json"
 """The type of an answer; no front end shows it."""
@@ -57,7 +56,7 @@ def state(words: str = "") -> ChooserAnswer:
     late = ""
     process = RUNTIME.observe(snapshot.gpus)
     if process.fixed:
-        late = refusal.too_late(NOTHING, process).reason
+        late = str(refusal.too_late(NOTHING, process).reason.alone)
         shown = after_exit(snapshot)
     asked = engine.current().asked
     facts: dict[str, object] = {
@@ -83,7 +82,7 @@ def _plan(words: str, see: Callable[[], Snapshot]) -> Mapping[str, object]:
             return {"outcome": "fits", **_planned(engine.plan(words, frameworks=_frameworks(words), see=see))}
         except TooLate as error:
             then = engine.foresee(words, _frameworks(words), see=see)
-            return {"outcome": "late", "late": error.reason, **_planned(then)}
+            return {"outcome": "late", "late": str(error.reason.alone), **_planned(then)}
     except TfGpuError as error:
         return _refused(error)
 
@@ -156,15 +155,12 @@ def _planned(plan: Plan) -> dict[str, object]:
         "policy": str(plan.asked) or "default",
         "others": str(enforcement.said_to_others(plan)),
         "takes": [{"gpu": device.gpu.label, "takes": plan.takes(device)} for device in plan.devices],
-        "notes": list(plan.notes),
-        "warns": any(note.startswith("Warning:") for note in plan.notes),
+        "notes": [{"text": str(note), "severity": note.severity.value} for note in plan.notes],
     }
 
 
 def _refused(error: TfGpuError) -> Mapping[str, object]:
     """Return the facts of a refusal: why, and the policies to ask for instead."""
-    ways: Sequence[str] = error.ways if isinstance(error, Refused) else ()
-    reason = error.beginning if isinstance(error, Refused) else str(error)
+    reason = error.beginning if isinstance(error, Refused) else error
     outcome = "wrong" if isinstance(error, PolicyError) else "refused"
-    offered = [way.removesuffix(f" {RESTART}") for way in ways]
-    return {"outcome": outcome, "reason": reason, "ways": offered}
+    return {"outcome": outcome, "reason": str(reason), "ways": [line.words for line in error.message.tries]}

@@ -9,7 +9,7 @@ from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.frameworks import NAMES, runtime
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.model.said import in_a_row, say
+from tfgpu_magic.model.message import RESTART, in_a_row
 from tfgpu_magic.notebook import restart
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.ceiling import read
@@ -17,7 +17,6 @@ from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING, Policy
 from tfgpu_magic.policy.requests.default import Default
 from tfgpu_magic.policy.settings import CONFIGURATION, policy_for_user
-from tfgpu_magic.policy.word import RESTART
 
 if TYPE_CHECKING:
     from tfgpu_magic.model.snapshot import Snapshot
@@ -77,13 +76,13 @@ def lower_ceiling(text: str) -> str:
     if text.strip() == held:
         return held
     if now is not None and not text.strip():
-        raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised or removed.", verdict="")
+        raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised or removed.", verdict=None)
     asked = read(text)
     if now is not None and now.lower_of(asked).amounts == now.amounts:
         if asked.amounts == now.amounts:
             return held
         raise Refused(
-            f"The ceiling here is `{now}`. It can be lowered, and not raised: `{asked}` is no lower.", verdict=""
+            f"The ceiling here is `{now}`. It can be lowered, and not raised: `{asked}` is no lower.", verdict=None
         )
     RUNTIME.lower_ceiling([(text, CONFIGURATION)])
     enforcement.hold_others()
@@ -120,8 +119,8 @@ def resume(
         return _resume(words, others, see)
     except Refused as error:
         there = engine.current().others.asked
-        held = [say("`{policy}` is, for every framework.", policy=there)] if others and there.requests else []
-        error.verdict = in_a_row((say("`{policy}`{asked} is NOT in force.", policy=words, asked=asked), *held))
+        held = [f"`{there}` is, for every framework."] if others and there.requests else []
+        error.verdict = in_a_row((f"`{words}`{asked} is NOT in force.", *held))
         raise
 
 

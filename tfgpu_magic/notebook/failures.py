@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.insight.why import explaining
-from tfgpu_magic.model.said import say
+from tfgpu_magic.model.message import Line, Message, msg
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.policy.process_state import DEVICES
 
@@ -40,26 +40,27 @@ def show(error: BaseException, number: int | None) -> None:
     if RUNTIME.changed():
         return
     if _SET.search(text) and (hides if text.startswith("Visible") else plan.growth is not None):
-        why: str = say("{policy} is in force already. Leave this call out.", policy=RUNTIME.named)
+        why: Message | str | None = f"{RUNTIME.named} is in force already. Leave this call out."
     elif not hides or not (why := _hidden(plan, error, text)):
         return
     import_hook.warn(f"tfgpu_magic: {why}")
 
 
-def _hidden(plan: Plan, error: BaseException, text: str) -> str:
-    """Return that the policy hides the GPU that an error misses; empty where that is not so."""
+def _hidden(plan: Plan, error: BaseException, text: str) -> Message | None:
+    """Return that the policy hides the GPU that an error misses; None where that is not so."""
     shown = len(plan.devices)
     if found := _LOGICAL.search(text):
         shown = sum(max(len(device.limits), 1) for device in plan.devices)
     elif not (_PHYSICAL.search(text) and (found := _NUMBER.search(_line(error.__traceback__)))):
-        return ""
+        return None
     seen, asked = {device.gpu.uuid: device.gpu.label for device in plan.devices}, int(found[found.lastindex or 0])
     hidden = [gpu.label for gpu in look().gpus if gpu.uuid not in seen]
     if not shown <= asked < shown + len(hidden):
-        return ""
-    return say(
+        return None
+    return msg(
         "{policy} is in force: GPU {hidden} is hidden, and GPU {shown} is numbered from 0. Take a lower number; to "
-        "have all GPUs, restart and begin with `%tf_gpu visible all`.",
+        "have all GPUs, restart and begin with `{line}`.",
+        line=Line("visible all"),
         policy=RUNTIME.named,
         hidden=", ".join(hidden),
         shown=", ".join(seen.values()),

@@ -126,7 +126,7 @@ def keep(words: str, others: str, connection: Path) -> None:
             with os.fdopen(descriptor, "w") as file:
                 json.dump({"words": words, "others": others, "time": time.time(), "pid": os.getpid()}, file)
     except (MonitorError, OSError) as error:
-        raise Refused(f"The words cannot be kept for the new kernel: {error}", verdict="") from error
+        raise Refused(f"The words cannot be kept for the new kernel: {error}", verdict=None) from error
 
 
 def take(connection: Path) -> tuple[str, str] | None:
@@ -173,7 +173,7 @@ def _app() -> Any:
 def _kernel() -> Any:
     kernel = _app()
     if kernel is None:
-        raise Refused(f"This process is not a Jupyter kernel, so no server can restart it. {BY_HAND}", verdict="")
+        raise Refused(f"This process is not a Jupyter kernel, so no server can restart it. {BY_HAND}", verdict=None)
     return kernel
 
 
@@ -183,5 +183,5 @@ def _find_server(connection: Path) -> Server:
     match = re.fullmatch(r"kernel-(?P<id>[\w-]+)\.json", connection.name)
     found = server_client.NONE if match is None else server_client.find(match["id"])
     if isinstance(found, str):
-        raise Refused(f"{found} {BY_HAND}", verdict="")
+        raise Refused(f"{found} {BY_HAND}", verdict=None)
     return found

@@ -13,14 +13,13 @@ from concurrent import futures
 from typing import Any
 
 from tfgpu_magic import host
-from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.host import UseWatch
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.monitor.board import wanted
 from tfgpu_magic.parking.kernel.process import Attempt, GatedProcess, uninterrupted
 from tfgpu_magic.policy.arguments import separate
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import ParsedLine
 from tfgpu_magic.units import seconds
 
 AUTO, WHEN_NEEDED = "--auto", "--when-needed"
@@ -124,14 +123,14 @@ class Automatic(UseWatch):
 _current: Automatic | None = None
 
 
-def answer(line: Line, shell: Any, process: GatedProcess) -> Document:
+def answer(line: ParsedLine, shell: Any, process: GatedProcess) -> Document:
     """Have this process park itself from now on, or no more, as a line says; `PolicyError`: it is no such line."""
     global _current
     known = {AUTO: f"{AUTO} after which time?", WHEN_NEEDED: ""}
     rest, flags = separate(line.rest.split(), known, line.word.forms)
     off = flags.get(AUTO) == _OFF
     if rest or AUTO not in flags or (off and WHEN_NEEDED in flags):
-        raise PolicyError(f"`{line.text}` is not understood.{line.word.forms}")
+        raise line.word.error(f"`{line.text}` is not understood.")
     after = None if off else seconds(flags[AUTO])
     magics = host.magics(shell)  # which stop what watches cells when they go
     if _current is not None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from tfgpu_magic.errors import MonitorError, PolicyError, Refused
 from tfgpu_magic.model.answer import Document
+from tfgpu_magic.model.message import msg
 from tfgpu_magic.model.phrases import plain
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.monitor.board.directory import BoardDirectory
@@ -82,7 +83,7 @@ def park(pid: int, called: str) -> Document:
     """
     outcome = ask_to_park(pid)
     if not outcome.parked:
-        raise Refused(" ".join(outcome.lines), verdict=f"{called} is not parked.")
+        raise Refused(" ".join(outcome.lines), verdict=msg("{called} is not parked.", called=called))
     first, *rest = outcome.lines
     return Document(f"{called}: {first}", "All is back before its next cell runs.", *rest)
 

@@ -14,6 +14,7 @@ from typing import Any
 from tfgpu_magic import host
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.model.answer import Document
+from tfgpu_magic.model.message import in_a_row
 from tfgpu_magic.monitor.owners.pids import notebook_of
 from tfgpu_magic.parking import automatic, other_notebooks
 from tfgpu_magic.parking.arrays import MovedArrays, about, check, described
@@ -22,17 +23,17 @@ from tfgpu_magic.parking.kernel.gate import ProgressDisplay
 from tfgpu_magic.parking.kernel.process import WITHOUT
 from tfgpu_magic.parking.this_notebook import park, staying, this_process
 from tfgpu_magic.policy.arguments import separate
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import ParsedLine
 from tfgpu_magic.units import rounded
 
 _CHECK, _WITHOUT = "--check", "--without-gpu"
 
 
-def answer(line: Line) -> Document | None:
+def answer(line: ParsedLine) -> Document | None:
     """Do what a line asks for, or have it done when the cell has ended."""
     shell = host.shell()
     if shell is None:
-        raise Refused("A notebook or an IPython session can be parked, and this is a program.", verdict="")
+        raise Refused("A notebook or an IPython session can be parked, and this is a program.", verdict=None)
     if line.word.name == "unpark":
         return _unpark(shell, line)
     if line.rest == _CHECK:
@@ -40,7 +41,7 @@ def answer(line: Line) -> Document | None:
     if automatic.AUTO in line.rest or automatic.WHEN_NEEDED in line.rest:
         return automatic.answer(line, shell, this_process(shell)[0])
     if line.rest.startswith("-"):
-        raise Refused(f"`{line.text}` is not understood.{line.word.forms}", verdict="")
+        raise Refused(in_a_row((f"`{line.text}` is not understood.", line.word.forms)), verdict=None)
     if line.rest:
         pid, called = other_notebooks.find(line.rest, notebook_of(shell))
         if pid != os.getpid():
@@ -78,17 +79,17 @@ def _checked(shell: Any) -> Document:
     )
 
 
-def _unpark(shell: Any, line: Line) -> Document:
+def _unpark(shell: Any, line: ParsedLine) -> Document:
     names, flags = separate(line.rest.split(), {_WITHOUT: ""}, line.word.forms)
     process, arrays = this_process(shell)
     if bool(names) is not bool(flags):
-        raise Refused(f"`{line.text}` is not understood.{line.word.forms}", verdict="")
+        raise Refused(in_a_row((f"`{line.text}` is not understood.", line.word.forms)), verdict=None)
     if not process.without:
         return Document(f"This {host.here()} is not parked: a cell runs only once all is back on the GPU.")
     if not names:
         return Document(WITHOUT.format(host.here()))
     if unknown := [name for name in names if name not in shell.user_ns]:
-        raise Refused(f"There is no variable `{unknown[0]}`.", verdict="")
+        raise Refused(f"There is no variable `{unknown[0]}`.", verdict=None)
     return Document(*(_bind(shell.user_ns, name, arrays) for name in names), WITHOUT.format(host.here()))
 
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from tfgpu_magic import units
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.model.message import Message, in_a_row
 from tfgpu_magic.policy.memory import EXACT, Amount, Percentage
 from tfgpu_magic.policy.policy import GpuRef
 
@@ -24,13 +25,13 @@ _PERCENT = r"(?P<number>[0-9]{1,3}(?:\.[0-9]{1,6})?)%"
 _UUID = r"(?P<kind>GPU|MIG)-(?P<digits>[0-9a-f][0-9a-f/-]*)"
 
 
-def separate(tokens: Iterable[str], lacks: Mapping[str, str], usage: str) -> tuple[list[str], dict[str, str]]:
+def separate(tokens: Iterable[str], lacks: Mapping[str, str], usage: Message | str) -> tuple[list[str], dict[str, str]]:
     """Separate flags from the rest.
 
     Args:
         tokens: the tokens of the line.
         lacks: the flags, each with the error's text if its value is missing; "" for a flag that takes none.
-        usage: the end of each error's text: how the line is written.
+        usage: how the line is written, with which each error ends.
 
     Returns:
         The tokens that are neither a flag nor its value, and the flags with their values, "" where there is none.
@@ -49,11 +50,11 @@ def separate(tokens: Iterable[str], lacks: Mapping[str, str], usage: str) -> tup
         if flag in flags:
             raise PolicyError(f"{flag} is given twice.")
         if equals and not lacks[flag]:
-            raise PolicyError(f"{flag} takes no value.{usage}")
+            raise PolicyError(in_a_row((f"{flag} takes no value.", usage)))
         if lacks[flag]:
             value = value or next(left, "")
             if not value or value.startswith("--"):
-                raise PolicyError(f"{lacks[flag]}{usage}")
+                raise PolicyError(in_a_row((lacks[flag], usage)))
         flags[flag] = value
     return rest, flags
 

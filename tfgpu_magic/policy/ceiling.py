@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tfgpu_magic.errors import PolicyError, Refused
-from tfgpu_magic.model.said import in_a_row, in_lines, say
+from tfgpu_magic.model.message import Message, in_a_row, in_lines, msg
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import arguments, parser
 from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_bytes, amount_text, capacity
@@ -36,7 +36,7 @@ class Ceiling:
 
     Attributes:
         amounts: at most one share and one size, of which on each GPU the lower holds; none where no GPU may be used.
-        flaws: what could not be understood of its text, a sentence each.
+        flaws: what could not be understood of its text.
 
     Examples:
         ===============================  ==========================================
@@ -47,7 +47,7 @@ class Ceiling:
     """
 
     amounts: tuple[Amount, ...]
-    flaws: tuple[str, ...] = ()
+    flaws: tuple[Message, ...] = ()
 
     def __str__(self) -> str:
         return "; ".join(f"limit {amount_text(amount)}" for amount in self.amounts) or str(NO_GPU)
@@ -133,7 +133,7 @@ class Ceiling:
         if any(request.releases for _, request in now):
             raise _no_release(self, policy)
 
-    def notes(self, capped: Sequence[Gpu], *, grows: bool) -> Iterator[str]:
+    def notes(self, capped: Sequence[Gpu], *, grows: bool) -> Iterator[Message]:
         """Give notes on what it does to a policy.
 
         Args:
@@ -142,21 +142,21 @@ class Ceiling:
         """
         yield from self.flaws
         if not self.amounts:
-            yield say("No GPU may be used here: the ceiling is `{ceiling}`.", ceiling=self)
+            yield msg("No GPU may be used here: the ceiling is `{ceiling}`.", ceiling=self)
         elif capped:
-            yield say(
+            yield msg(
                 "The ceiling here is `{ceiling}`, and nothing lower was asked of GPU {gpus}: {what}.",
                 ceiling=self,
                 gpus=", ".join(gpu.label for gpu in capped),
-                what=say("memory grows up to it") if grows else say("so much is taken"),
+                what="memory grows up to it" if grows else "so much is taken",
             )
 
     def unknown(self, why: str) -> Refused:
         """Return the error for GPUs of which nothing is known, so that nothing can be held under it."""
         return Refused(
-            in_a_row((say("The ceiling here is `{ceiling}`, and it cannot be held now.", ceiling=self), why)),
-            lead="\nWithout a GPU:   ",
-            ways=[str(NO_GPU)],
+            in_a_row((f"The ceiling here is `{self}`, and it cannot be held now.", why)).offering(
+                "\nWithout a GPU:   ", [NO_GPU]
+            )
         )
 
 
@@ -198,7 +198,7 @@ def safe(text: str, where: str) -> Ceiling:
         found = [Ceiling((amount,)) for amount in _amounts(text)]
         held = functools.reduce(Ceiling.lower_of, found) if found else Ceiling(())
         why = str(error).partition("\n")[0]
-        flaw = say(
+        flaw = msg(
             "The ceiling `{text}`, from {where}, was not understood: {why} `{held}` holds.",
             text=text,
             where=where,
@@ -214,25 +214,20 @@ def _too_high(ceiling: Ceiling, asked: Sequence[tuple[Gpu, Memory]], policy: Pol
     alike: dict[str, list[str]] = {}
     for gpu, request in asked:
         wanted, most = request.wanted(request.sizes(figures(gpu))), _most(ceiling, gpu)
-        what = say("{wanted}, and the ceiling is {most}.", wanted=wanted, most=most)
+        what = f"{wanted}, and the ceiling is {most}."
         alike.setdefault(what, []).append(gpu.label)
-    lines = [say("GPU {gpus}: {text}", gpus=", ".join(labels), text=what) for what, labels in alike.items()]
+    lines = [f"GPU {', '.join(labels)}: {what}" for what, labels in alike.items()]
     allowed = Policy(tuple(dict.fromkeys(lower_ones.get(request, request) for request in policy)))
-    return Refused(in_lines([*lines, *ceiling.flaws]), lead="\nThe most that is allowed:   ", ways=[str(allowed)])
+    return Refused(in_lines([*lines, *ceiling.flaws]).offering("\nThe most that is allowed:   ", [allowed]))
 
 
 def _no_release(ceiling: Ceiling, policy: Policy) -> Refused:
     """Return the error for memory that is to be given back, which nothing can hold under the ceiling."""
     allowed = Policy(tuple(Growth() if isinstance(r, Memory) and r.releases else r for r in policy))
     return Refused(
-        in_lines(
-            [
-                in_a_row((say("The ceiling here is `{ceiling}`.", ceiling=ceiling), NO_LIMIT)),
-                *ceiling.flaws,
-            ]
-        ),
-        lead="\nUp to the ceiling:   ",
-        ways=[str(allowed)],
+        in_lines([in_a_row((f"The ceiling here is `{ceiling}`.", NO_LIMIT)), *ceiling.flaws]).offering(
+            "\nUp to the ceiling:   ", [allowed]
+        )
     )
 
 
@@ -240,9 +235,9 @@ def _no_gpu(ceiling: Ceiling, policy: Policy) -> Refused:
     """Return the error for requests for GPUs where none may be used."""
     _, _, cpus = policy.by_nature()
     return Refused(
-        in_lines([say("No GPU may be used here: the ceiling is `{ceiling}`.", ceiling=ceiling), *ceiling.flaws]),
-        lead="\nAllowed:   ",
-        ways=[str(Policy((NO_GPU, *cpus)))],
+        in_lines([f"No GPU may be used here: the ceiling is `{ceiling}`.", *ceiling.flaws]).offering(
+            "\nAllowed:   ", [Policy((NO_GPU, *cpus))]
+        )
     )
 
 
@@ -254,8 +249,8 @@ def _most(ceiling: Ceiling, gpu: Gpu) -> str:
         return written
     size = rounded(ceiling.bytes(gpu))
     if gpu.limit is None:
-        return say("{limit}, {size} here", limit=written, size=size)
-    return say("{limit}, {size} of {total}", limit=written, size=size, total=capacity(gpu))
+        return f"{written}, {size} here"
+    return f"{written}, {size} of {capacity(gpu)}"
 
 
 def _amounts(text: str) -> Iterator[Amount]:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import Refused, TooLate
-from tfgpu_magic.model.said import in_a_row, say
+from tfgpu_magic.model.message import Message, in_a_row, msg
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fit, refusal
 from tfgpu_magic.policy.memory import context_bytes
@@ -47,8 +47,8 @@ def nearest(
     snapshot: Snapshot,
     process: ProcessState,
     owners: Callable[[], Mapping[int, str]] = dict,
-    told: Callable[[Refused], str] = lambda error: f"{error.reason}{error.rest()}",
-) -> tuple[Plan, str]:
+    told: Callable[[Refused], Message] = attrgetter("reason"),
+) -> tuple[Plan, Message | None]:
     """Return the plan nearest to a policy that can be enforced; there always is one.
 
     A GPU that is lost or full is left out. A limit for which memory is missing becomes a cap that is grown into, and a
@@ -62,7 +62,7 @@ def nearest(
         told: returns what is said of a refusal; by default the lines to say instead, too.
 
     Returns:
-        The plan, and the reason why it is not just what was asked; an empty text where it is.
+        The plan, and the reason why it is not just what was asked; None where it is.
 
     Raises:
         TooLate: nothing can be set in this process any more.
@@ -70,7 +70,7 @@ def nearest(
     process = process._replace(asked=NOTHING, settled=NOTHING)
     if process.fixed:
         raise refusal.too_late(policy, process)
-    why = ""
+    why: Message | None = None
     for words in _steps(policy, snapshot, process):
         try:
             plan = draft(words, snapshot, process)
@@ -79,10 +79,10 @@ def nearest(
             continue
         found = fit.at_start(plan.devices)
         if not found:
-            return plan, "" if process.finds_no_gpu else why
+            return plan, None if process.finds_no_gpu else why
         why = why or fit.describe(found, snapshot.processes, owners())
     ceiling = None if snapshot.absent else process.ceiling
-    return least(policy, ceiling, frozen=process.frozen), "" if snapshot.absent else why
+    return least(policy, ceiling, frozen=process.frozen), None if snapshot.absent else why
 
 
 def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
@@ -90,10 +90,10 @@ def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
     if plan.judged:
         return plan
     try:
-        now, why = nearest(plan.asked, snapshot, process, told=attrgetter("reason"))
+        now, why = nearest(plan.asked, snapshot, process, told=attrgetter("reason.alone"))
     except TooLate as error:
-        return replace(plan, notes=(error.reason,))
-    short = in_a_row((say("`{policy}` cannot be had in full now.", policy=plan.asked), why))
+        return replace(plan, notes=(error.reason.alone,))
+    short = in_a_row((msg("`{policy}` cannot be had in full now.", policy=plan.asked), why))
     notes = (short, *now.notes) if why else now.notes
     return replace(now, notes=notes, judged=False, configured=plan.configured, others=plan.others)
 
@@ -108,7 +108,7 @@ def least(policy: Policy, ceiling: Ceiling | None = None, *, frozen: bool = Fals
     """
     if ceiling is not None:
         none = Policy((Visible(()),))
-        note = say(
+        note = msg(
             "The ceiling here is `{ceiling}`, and without figures of the GPUs only this holds it.", ceiling=ceiling
         )
         return Plan(asked=none, settled=none, environment=showing(()), show=frozen, notes=(note,))

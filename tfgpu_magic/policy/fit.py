@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from tfgpu_magic.model.said import in_lines, say
+from tfgpu_magic.model.message import Message, in_lines, msg, warning
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy.memory import LEAST_LIMIT, amount_bytes, capacity, context_bytes, reserve_bytes
 from tfgpu_magic.policy.policy import Choice, Memory, Policy, Request, Reset
@@ -37,11 +37,11 @@ class Device(NamedTuple):
     capped: bool = False
 
 
-Problem: TypeAlias = tuple[Device, str]
+Problem: TypeAlias = tuple[Device, Message]
 """A device that lacks what is asked of it, and why, in one sentence."""
 
 
-def crowding(devices: Sequence[Device], *, grows: bool) -> list[str]:
+def crowding(devices: Sequence[Device], *, grows: bool) -> list[Message]:
     """Return warnings for the GPUs on which limits leave CUDA's libraries less room than TensorFlow itself would."""
     alike: dict[tuple[str, str], list[str]] = {}
     for device in devices:
@@ -54,8 +54,8 @@ def crowding(devices: Sequence[Device], *, grows: bool) -> list[str]:
         if left < usual - MIB and not (device.words is not None and device.words.of_free):
             alike.setdefault((rounded(left), rounded(usual)), []).append(gpu.label)
     return [
-        say(
-            "Warning: of GPU {gpus} this leaves {left} for CUDA's libraries (cuDNN, cuBLAS, NCCL), which no limit "
+        warning(
+            "of GPU {gpus} this leaves {left} for CUDA's libraries (cuDNN, cuBLAS, NCCL), which no limit "
             "counts; TensorFlow itself would leave {usual}. If an operation fails for it, take a lower limit.",
             gpus=", ".join(labels),
             left=left,
@@ -84,36 +84,36 @@ def describe(
     found: Sequence[Problem],
     processes: Sequence[Process] | None = None,
     names: Mapping[int, str] = MappingProxyType({}),
-) -> str:
-    """Return the problems as text, with the processes that hold the memory.
+) -> Message:
+    """Return the problems, with the processes that hold the memory.
 
     Args:
         found: what `problems` returned.
         processes: all processes on all GPUs; None where they are not to be named.
         names: the name of each process by its pid.
     """
-    alike: dict[str, list[str]] = {}  # GPUs with the same problem are named together
+    alike: dict[Message, list[str]] = {}  # GPUs with the same problem are named together
     for device, problem in found:
         named = processes is not None and _is_short(device)
         text = in_lines([problem, *(holders(device.gpu, processes or (), names) if named else ())])
         alike.setdefault(text, []).append(device.gpu.label)
-    return in_lines(say("GPU {gpus}: {text}", gpus=", ".join(labels), text=text) for text, labels in alike.items())
+    return in_lines(msg("GPU {gpus}: {text}", gpus=", ".join(labels), text=text) for text, labels in alike.items())
 
 
 def _grows(device: Device) -> bool:
     return device.words is not None and device.words.limited and device.words.grows
 
 
-def _problem(device: Device) -> str | None:
+def _problem(device: Device) -> Message | None:
     """Return why the GPU cannot be used as it is asked, in one sentence; None where it can."""
     gpu, total, free = device.gpu, device.gpu.total, device.gpu.free
     if gpu.lost:
-        return say("{error}. TensorFlow would fail on it.", error=gpu.error)
+        return msg("{error}. TensorFlow would fail on it.", error=gpu.error)
     if total is None or free is None:
         return None  # nothing is known, and the plan notes that
     wanted, context = sum(device.limits), context_bytes(total)
     if free < context and (_grows(device) or not device.limits):
-        return say(
+        return msg(
             "{free} of {total} are free, and TensorFlow needs about {context} for CUDA's context on every GPU that it "
             "sees. Its first op would fail there, and the next may hang for good.",
             free=rounded(free),
@@ -123,19 +123,19 @@ def _problem(device: Device) -> str | None:
     if not device.limits:
         return None
     if wanted > (gpu.most or 0):
-        has = say("the {total} it has", total=rounded(total)) if gpu.limit is None else capacity(gpu)
-        return say(
+        has = f"the {rounded(total)} it has" if gpu.limit is None else capacity(gpu)
+        return msg(
             "{wanted}, more than {has}. TensorFlow would take less, and not say so.", wanted=_wanted(device), has=has
         )
     if min(device.limits) < LEAST_LIMIT:
         limit = rounded(min(device.limits)) if device.words is None else device.words.smallest(device.limits)
         if device.words is not None and device.words.of_free:
-            limit = say("{limit} of the {free} that are free", limit=limit, free=rounded(free))
-        return say("{limit} is too little to work with; {least} is the least.", limit=limit, least=rounded(LEAST_LIMIT))
+            limit = f"{limit} of the {rounded(free)} that are free"
+        return msg("{limit} is too little to work with; {least} is the least.", limit=limit, least=rounded(LEAST_LIMIT))
     return None
 
 
-def _lack(device: Device) -> str | None:
+def _lack(device: Device) -> Message | None:
     """Return what is missing of what is asked, in one sentence; None where nothing is."""
     total, free = device.gpu.total, device.gpu.free
     if total is None or free is None or not device.limits:
@@ -143,7 +143,7 @@ def _lack(device: Device) -> str | None:
     wanted, context = sum(device.limits), context_bytes(total)
     if wanted + context <= free:
         return None
-    return say(
+    return msg(
         "{wanted}, and CUDA's context takes about {context} more; {free} of {total} are free.",
         wanted=_wanted(device),
         context=rounded(context),
@@ -164,7 +164,7 @@ def _is_short(device: Device) -> bool:
 def _wanted(device: Device) -> str:
     """Return what is asked of a GPU, as it was written and in bytes: ``40% is 3.2 GiB``."""
     if device.words is None:
-        return say("the limit is {size}", size=rounded(sum(device.limits)))
+        return f"the limit is {rounded(sum(device.limits))}"
     return device.words.wanted(device.limits)
 
 
@@ -173,12 +173,12 @@ def holders(gpu: Gpu, processes: Sequence[Process], names: Mapping[int, str]) ->
     here = [process for process in processes if process.gpu == gpu.label]
     here.sort(key=lambda process: -(process.held or 0))
     rest = gpu.rest(process.held for process in here) if gpu.listed else None
-    lines = [(rounded(p.held), names.get(p.pid, say("pid {pid}", pid=p.pid))) for p in here[:MOST_HOLDERS]]
+    lines = [(rounded(p.held), names.get(p.pid, f"pid {p.pid}")) for p in here[:MOST_HOLDERS]]
     if more := here[MOST_HOLDERS:]:
-        lines.append(("", say("and {count} more", count=len(more))))
+        lines.append(("", f"and {len(more)} more"))
     if rest:
-        lines.append((rounded(rest), say("no process is listed for it")))
-    return [say("{size}  {name}", size=f"{size:>10}", name=name) for size, name in lines]
+        lines.append((rounded(rest), "no process is listed for it"))
+    return [f"{size:>10}  {name}" for size, name in lines]
 
 
 def ways(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.model.said import in_commas, say
+from tfgpu_magic.model.message import Message, msg
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import EXACT
@@ -63,7 +63,7 @@ class FrameworkRequest:
         most = math.ceil(EXACT.multiply(own, cuda_total(device.gpu)))
         return device._replace(limits=(min(most, sum(device.limits)),))
 
-    def lowered(self, framework: str) -> list[str]:
+    def lowered(self, framework: str) -> list[Message]:
         """Return a note on the GPUs of which a framework takes less, as it has one fraction for all: the smallest.
 
         Args:
@@ -75,9 +75,9 @@ class FrameworkRequest:
         lower = [gpu for gpu in known if fractions.get(str(gpu.uuid), Decimal(1)) > least]
         if not lower:
             return []
-        most = in_commas(_of(rounded(int(EXACT.multiply(least, cuda_total(gpu)))), [gpu.label]) for gpu in lower)
+        most = ", ".join(_of(rounded(int(EXACT.multiply(least, cuda_total(gpu)))), [gpu.label]) for gpu in lower)
         return [
-            say(
+            msg(
                 "{framework} has one limit for all GPUs, a part of each: it takes no more than {most}.",
                 framework=framework,
                 most=most,
@@ -114,8 +114,8 @@ class FrameworkPlan:
         gpus: the UUIDs of the GPUs that it was made for; of any other, the framework may take the smallest fraction.
         ceilings: the UUIDs of the GPUs on which that is looked for when the framework is told.
         takes: what it takes, as a phrase: ``up to 4 GiB, as it needs it``; empty where nothing was asked of it.
-        notes: what else the user should know, a sentence each.
-        unmet: why it is not held to all that holds for the process; empty where it is.
+        notes: what else the user should know.
+        unmet: why it is not held to all that holds for the process; None where it is.
     """
 
     framework: str
@@ -125,13 +125,13 @@ class FrameworkPlan:
     gpus: frozenset[str] = frozenset()
     ceilings: frozenset[str] = frozenset()
     takes: str = ""
-    notes: Sequence[str] = ()
-    unmet: str = ""
+    notes: Sequence[Message] = ()
+    unmet: Message | None = None
 
     @property
-    def told(self) -> str:
-        """What it takes, as a sentence; empty where nothing was asked of it."""
-        return say("{name} takes {takes}.", name=self.framework, takes=self.takes) if self.takes else ""
+    def told(self) -> Message | None:
+        """What it takes, as a sentence; None where nothing was asked of it."""
+        return msg("{name} takes {takes}.", name=self.framework, takes=self.takes) if self.takes else None
 
     @property
     def _told(self) -> tuple[object, ...]:
@@ -172,7 +172,7 @@ def _fraction(device: Device) -> Decimal:
     total = cuda_total(device.gpu)
     if not total:
         raise Refused(
-            say(
+            msg(
                 "GPU {gpu}: the driver does not tell how much memory it has, and only TensorFlow takes a limit that is "
                 "no part of that. Limit TensorFlow alone, with its own magic, `tf_gpu`; or say `growth`.",
                 gpu=device.gpu.label,
@@ -187,11 +187,11 @@ def phrase(wanted: FrameworkRequest, *, grows: bool) -> str:
     for device in wanted.devices:
         if device.limits:
             alike.setdefault(rounded(sum(device.limits)), []).append(device.gpu.label)
-    sizes = in_commas(itertools.starmap(_of, alike.items()))
+    sizes = ", ".join(itertools.starmap(_of, alike.items()))
     if sizes:
-        return say("up to {sizes}, as it needs it", sizes=sizes) if grows else sizes
-    return say("what it needs, as it needs it") if grows and wanted.grows is not None else ""
+        return f"up to {sizes}, as it needs it" if grows else sizes
+    return "what it needs, as it needs it" if grows and wanted.grows is not None else ""
 
 
 def _of(size: str, labels: Sequence[str]) -> str:
-    return say("{size} of GPU {gpus}", size=size, gpus=", ".join(labels))
+    return f"{size} of GPU {', '.join(labels)}"

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from tfgpu_magic import units
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.model.said import say
+from tfgpu_magic.model.message import Line, msg
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.units import BINARY, MIB
 
@@ -72,8 +72,8 @@ def capacity(gpu: Gpu) -> str:
         return units.rounded(gpu.total)
     most, total = units.rounded(gpu.most), units.rounded(gpu.total)
     if gpu.most == gpu.total:
-        return say("your {size} (the driver's limit)", size=most)
-    return say("your {size} (GPU: {total})", size=most, total=total)
+        return f"your {most} (the driver's limit)"
+    return f"your {most} (GPU: {total})"
 
 
 LEAST_LIMIT = 32 * MIB
@@ -136,7 +136,7 @@ class Figures(NamedTuple):
             Refused: the driver does not report it.
         """
         if self.gpu.most is None:
-            raise self._unknown(say("how much memory it has"))
+            raise self._unknown("how much memory it has")
         return self.gpu.most
 
     @property
@@ -147,7 +147,7 @@ class Figures(NamedTuple):
             Refused: the driver does not report what is free.
         """
         if self.gpu.free is None or self.gpu.total is None:
-            raise self._unknown(say("how much is free"))
+            raise self._unknown("how much is free")
         room = max(self.gpu.free - context_bytes(self.gpu.total), 0)
         return max(room - reserve_bytes(room, self.gpu.capability), 0)
 
@@ -169,10 +169,11 @@ class Figures(NamedTuple):
 
     def _unknown(self, what: str) -> Refused:
         return Refused(
-            say(
+            msg(
                 "GPU {gpu}: the driver does not tell {what}, so a part of that is no known size. Name a size instead, "
-                "as in `%tf_gpu limit 2GiB`.",
+                "as in `{line}`.",
                 gpu=self.gpu.label,
                 what=what,
+                line=Line("limit 2GiB"),
             )
         )

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from tfgpu_magic import units
 from tfgpu_magic.errors import PolicyError, UnknownWord
+from tfgpu_magic.model.message import HELP, MAGIC, Line, Message, in_a_row, msg
 from tfgpu_magic.policy import requests
 from tfgpu_magic.policy.arguments import SIZES, is_number, readings, separate
 from tfgpu_magic.policy.policy import Memory, Policy, Request
@@ -20,13 +21,16 @@ from tfgpu_magic.policy.word import Flag, Word
 
 POLICY_WORDS = tuple(request.WORD for request in requests.REQUESTS)
 
-_GIVES_BACK = (
-    "TensorFlow gives memory back to the driver only when its process ends, unless `%tf_gpu growth --release` was said "
-    "before its first use. Restart the kernel, or run such work in a cell that begins with `%%tf_gpu isolate`: its "
-    "process ends with it. `%tf_gpu free` lets go of what nobody needs, for TensorFlow to use again."
+_GIVES_BACK = msg(
+    "TensorFlow gives memory back to the driver only when its process ends, unless `{release}` was said before its "
+    "first use. Restart the kernel, or run such work in a cell that begins with `{isolate}`: its process ends with it. "
+    "`{free}` lets go of what nobody needs, for TensorFlow to use again.",
+    release=Line("growth --release"),
+    isolate=Line("isolate", "above"),
+    free=Line("free"),
 )
-_IMPOSSIBLE = dict.fromkeys(("reset", "clear", "unset"), f"{default.DROPS} {_GIVES_BACK}") | {
-    "restart": "Write --restart at the end of a line: `%tf_gpu limit 40% --restart`."
+_IMPOSSIBLE = dict.fromkeys(("reset", "clear", "unset"), in_a_row((default.DROPS, _GIVES_BACK))) | {
+    "restart": msg("Write --restart at the end of a line: `{line}`.", line=Line("limit 40%", restarts=True))
 }
 """Answers to words for what is not possible in a process that lives on."""
 
@@ -108,7 +112,7 @@ def _sort(word: Word, tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]
     lacks = {flag: f"{flag} of what? It needs a value." if takes else "" for flag, takes in word.flags}
     values, flags = separate(tokens, lacks, word.forms)
     for flag in (value.partition("=")[0] for value in values if value.startswith("--")):
-        raise PolicyError(f"{word.name!r} has no flag {flag!r}.{_apart(flag) or nearest(flag, lacks)}{word.forms}")
+        raise word.error(f"{word.name!r} has no flag {flag!r}.{_apart(flag) or nearest(flag, lacks)}")
     return values, flags
 
 
@@ -150,21 +154,33 @@ def find(name: str, words: Sequence[Word]) -> Word:
     for word in words:
         if name.lower() in word.names:
             return word
-    raise UnknownWord(f"{name!r} is not a word of %tf_gpu.{_instead(name.replace(',', '.'), words)}", name)
+    raise unknown(name, _instead(name.replace(",", "."), words))
 
 
-def _instead(name: str, words: Sequence[Word]) -> str:
+def unknown(name: str, instead: Message | str) -> UnknownWord:
+    """Return the error for a word that is none.
+
+    Args:
+        name: the word.
+        instead: what to write in its place, a sentence or more.
+    """
+    what = msg("{name} is not a word of {magic}. {instead}", name=repr(name), magic=MAGIC, instead=instead)
+    return UnknownWord(what, name)
+
+
+def _instead(name: str, words: Sequence[Word]) -> Message | str:
     """Return a sentence with what to write instead of an unknown word."""
     if is_number(name):
-        return f" For a limit, write `%tf_gpu limit` and {readings(name)}."
+        return msg("For a limit, write `{line}` and {readings}.", line=Line("limit"), readings=readings(name))
     if re.match(r"[0-9]", name):
-        return f" For a limit, write `%tf_gpu limit {name}`."
+        return msg("For a limit, write `{line}`.", line=Line(f"limit {name}"))
     tried = {**_IMPOSSIBLE, **{tried: word.instead for word in words for tried in word.tried}}
     if name.lower() in tried:
-        return f" {tried[name.lower()]}"
+        return tried[name.lower()]
     if name.startswith("--"):
-        return " A flag stands behind its word, as in `limit 2GiB --grow`."
-    return f"{nearest(name, [word.name for word in words])} `%tf_gpu?` explains them."
+        return "A flag stands behind its word, as in `limit 2GiB --grow`."
+    near = nearest(name, [word.name for word in words]).strip()
+    return in_a_row((near, msg("`{help}` explains them.", help=HELP)))
 
 
 def nearest(wrong: str, known: Iterable[str], tried: Mapping[str, str] = MappingProxyType({})) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.model.said import in_a_row, say
+from tfgpu_magic.model.message import MAGIC, Line, Message, in_a_row, msg, warning
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fit, promises, refusal
 from tfgpu_magic.policy.fit import Device
@@ -67,7 +67,7 @@ class Plan:
         in_force: it is in force already, and there is nothing to do.
         judged: whether it was checked; else the policy waits, and is checked when a framework is imported.
         blind: whether the GPUs are unknown, though there may be some.
-        notes: what else the user should know, a sentence each.
+        notes: what else the user should know.
         configured: whether an administrator asks for it, and not the user.
         others: what holds for the frameworks beside TensorFlow.
     """
@@ -83,7 +83,7 @@ class Plan:
     in_force: bool = False
     judged: bool = True
     blind: bool = False
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
     configured: bool = False
     others: Others = _NOT_TOLD
 
@@ -131,17 +131,17 @@ def in_words(limits: Sequence[int], *, grows: bool, releases: bool = False) -> s
     """Return what is taken of a GPU as a short text: ``limit 2 GiB``, ``split 2 × 1 GiB, grows``, ``growth``."""
     if not limits:
         if grows:
-            return say("growth, gives back") if releases else "growth"
-        return say("all that is free")
+            return "growth, gives back" if releases else "growth"
+        return "all that is free"
     if len(limits) == 1:
         return _growing(f"limit {rounded(limits[0])}", grows=grows)
     alike = len(set(limits)) == 1
     parts = f"{len(limits)} × {rounded(limits[0])}" if alike else " + ".join(map(rounded, limits))
-    return _growing(say("split {parts}", parts=parts), grows=grows)
+    return _growing(f"split {parts}", grows=grows)
 
 
 def _growing(words: str, *, grows: bool) -> str:
-    return say("{words}, grows", words=words) if grows else words
+    return f"{words}, grows" if grows else words
 
 
 def make(
@@ -150,7 +150,7 @@ def make(
     process: ProcessState,
     owners: Callable[[], Mapping[int, str]] = dict,
     *,
-    restart: str | None = None,
+    restart: bool | None = None,
     room: bool = True,
 ) -> Plan:
     """Decide what a policy will do, all of it before any of it is done.
@@ -160,7 +160,7 @@ def make(
         snapshot: the machine's GPUs now.
         process: this process now.
         owners: returns the name of each process by its pid; called only when memory is missing, or promised to others.
-        restart: if the plan is for the time after a restart, the end of a line that brings one about.
+        restart: if the plan is for the time after a restart, whether a line can bring one about; else None.
         room: whether there has to be memory for it now.
 
     Returns:
@@ -180,12 +180,10 @@ def make(
         return plan
     found = fit.at_start(plan.devices)
     if found:
-        ways = list(_ways(policy, plan, found, snapshot, process))
-        raise Refused(
-            fit.describe(found, snapshot.processes, owners()),
-            lead="\nFits now:\n  " if restart is None else "\nFits after a restart:\n  ",
-            ways=[f"{way}{restart or ''}" for way in ways],
-        )
+        ways = _ways(policy, plan, found, snapshot, process)
+        lead = "\nFits now:\n  " if restart is None else "\nFits after a restart:\n  "
+        why = fit.describe(found, snapshot.processes, owners())
+        raise Refused(why.offering(lead, ways, restarts=bool(restart)))
     return noted(plan, process, owners)
 
 
@@ -246,7 +244,7 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
         blind=not snapshot.gpus and not snapshot.absent,
         notes=(
             *(
-                say("This replaces `{request}`.", request=gone)
+                msg("This replaces `{request}`.", request=gone)
                 for gone in process.asked
                 if gone not in (*asked, *resolved.dropped, *policy)
             ),
@@ -295,7 +293,7 @@ def _conflicts(
     devices: Sequence[Device],
     variables: Mapping[str, str | None],
     snapshot: Snapshot,
-) -> Iterator[str]:
+) -> Iterator[Message]:
     """Give a note on each setting that is not from `%tf_gpu` and has an effect, or that the policy overrules.
 
     Raises:
@@ -307,77 +305,79 @@ def _conflicts(
     for name, value in variables.items():
         was = process.outside.get(name)
         if was is not None and value != was:
-            now = say("unset") if value is None else repr(value)
-            yield say(
+            now = "unset" if value is None else repr(value)
+            yield msg(
                 "{name} was {was}; in this process it is {now} now, as you asked.", name=name, was=repr(was), now=now
             )
     hidden = DEVICES in process.outside and process.shown is not None and not (process.shown or process.frozen)
     if hidden and resolved.choice is None and snapshot.gpus:
-        yield say("{variable} hides every GPU.", variable=f"{DEVICES}={process.outside[DEVICES]!r}")
+        yield msg("{variable} hides every GPU.", variable=f"{DEVICES}={process.outside[DEVICES]!r}")
     growth = process.outside.get(GROWTH, "true")
     if GROWTH not in variables and growth not in ("true", "false"):
-        yield say("{variable} does nothing: only true and false count.", variable=f"{GROWTH}={growth!r}")
+        yield msg("{variable} does nothing: only true and false count.", variable=f"{GROWTH}={growth!r}")
     yield from _allocators(process, resolved, devices, variables)
     yield from _set_before(process, resolved, devices, variables)
     if resolved.memory and process.keras is not None:
-        yield say(
-            "Keras' backend is {backend} here, and %tf_gpu sets TensorFlow's memory only. `%gpu` sets what {backend} "
+        yield msg(
+            "Keras' backend is {backend} here, and {magic} sets TensorFlow's memory only. `%gpu` sets what {backend} "
             "takes for Keras too.",
+            magic=MAGIC,
             backend=process.keras,
         )
     if process.neighbour is not None:
-        yield say(
+        yield msg(
             "{library} already uses a GPU in this {here}; what it takes comes on top of TensorFlow's limits.",
-            library=process.neighbour or say("Another library"),
-            here=process.here,
+            library=process.neighbour or "Another library",
+            here=process.host,
         )
 
 
 def _allocators(
     process: ProcessState, resolved: Resolved, devices: Sequence[Device], variables: Mapping[str, str | None]
-) -> Iterator[str]:
+) -> Iterator[Message]:
     """Give notes on what other allocators make of the policy."""
     if variables.get(ALLOCATOR) == ASYNC:
         if devices:
             yield in_a_row((_goes_back(process), NO_LIMIT))
         if DEVICE_CAP in process.environment:
-            yield say("{variable} is set, and does nothing with --release.", variable=DEVICE_CAP)
+            yield msg("{variable} is set, and does nothing with --release.", variable=DEVICE_CAP)
         return
     if process.outside.get(ALLOCATOR) == ASYNC:
         if any(device.limits for device in devices):
             raise refusal.async_allocator()
         if resolved.memory:
-            yield say("{set} is set: memory grows as CUDA's own pool does.", set=f"{ALLOCATOR}={ASYNC}")
+            yield msg("{set} is set: memory grows as CUDA's own pool does.", set=f"{ALLOCATOR}={ASYNC}")
     cap = process.environment.get(DEVICE_CAP, "")
     if cap.isdigit() and resolved.memory:
         most = max((sum(device.limits) for device in devices), default=0)
         if most > int(cap) * MIB:
             raise refusal.capped(most, cap)
-        yield say(
+        yield msg(
             "{set} is set, and caps what TensorFlow takes of each GPU at {size}.",
             set=f"{DEVICE_CAP}={cap}",
             size=rounded(int(cap) * MIB),
         )
 
 
-def _goes_back(process: ProcessState) -> str:
+def _goes_back(process: ProcessState) -> Message:
     """Return a sentence on when memory goes back to the driver."""
     if process.host in ("kernel", "session"):
-        return say(
+        return msg(
             "What TensorFlow does not use goes back to the driver once no cell has run for a while "
-            "(`c.TfGpuMagics.release_after`), or at once by `%tf_gpu free`."
+            "(`c.TfGpuMagics.release_after`), or at once by `{line}`.",
+            line=Line("free"),
         )
-    return say("What TensorFlow does not use goes back to the driver by `tfgpu_magic.give_back()`.")
+    return msg("What TensorFlow does not use goes back to the driver by `tfgpu_magic.give_back()`.")
 
 
 def _set_before(
     process: ProcessState, resolved: Resolved, devices: Sequence[Device], variables: Mapping[str, str | None]
-) -> Iterator[str]:
+) -> Iterator[Message]:
     """Give notes on limits and growth that other code has set through `tf.config`, and what becomes of them."""
     for device in devices if resolved.growth is not None else ():
         theirs = process.limits.get(str(device.gpu.uuid), ())
         if theirs not in ((), device.limits):
-            yield say(
+            yield msg(
                 "This undoes what set_logical_device_configuration was told for GPU {gpu} ({limit}).",
                 gpu=device.gpu.label,
                 limit=in_words(theirs, grows=False),
@@ -386,31 +386,31 @@ def _set_before(
     if not any(grows):
         return
     if resolved.cpus is not None and variables.get(GROWTH) == "true":
-        yield say(
+        yield msg(
             "Logical CPUs would switch off what set_memory_growth was told; {variable} keeps it on.", variable=GROWTH
         )
     elif resolved.growth is False:
-        yield say("This switches off what set_memory_growth was told: a limit without --grow is taken at once.")
+        yield msg("This switches off what set_memory_growth was told: a limit without --grow is taken at once.")
     elif resolved.growth is None and not all(grows):
         raise refusal.growth_on_some()
 
 
-def _hidden(process: ProcessState, resolved: Resolved, snapshot: Snapshot) -> Iterator[str]:
+def _hidden(process: ProcessState, resolved: Resolved, snapshot: Snapshot) -> Iterator[Message]:
     """Give notes on the GPUs that are hidden: by CUDA's variable from every framework, later from TensorFlow alone."""
     away = [gpu for gpu in snapshot.gpus if gpu not in resolved.seen and not gpu.mig]
     if resolved.choice is None or process.finds_no_gpu:
         return
     own = [gpu for gpu in away if process.frozen and gpu.uuid in (process.shown or ())]
     if own:
-        yield say("Hidden from TensorFlow: GPU {gpus}.", gpus=", ".join(gpu.label for gpu in own))
+        yield msg("Hidden from TensorFlow: GPU {gpus}.", gpus=", ".join(gpu.label for gpu in own))
     if everybodys := [gpu.label for gpu in away if gpu not in own]:
-        yield say(
+        yield msg(
             "Hidden from this {here}, PyTorch and JAX included: GPU {gpus}.",
-            here=say("notebook") if process.host == "kernel" else process.here,
+            here="notebook" if process.host == "kernel" else process.host,
             gpus=", ".join(everybodys),
         )
     if away and resolved.choice == Visible(()) and not (process.frozen or resolved.hidden):
-        yield say(
+        yield msg(
             "If PyTorch or JAX is to use the GPU, call `{call}` instead.",
             call='tf.config.set_visible_devices([], "GPU")',
         )
@@ -418,42 +418,42 @@ def _hidden(process: ProcessState, resolved: Resolved, snapshot: Snapshot) -> It
 
 def _on_the_rest(
     process: ProcessState, resolved: Resolved, devices: Sequence[Device], snapshot: Snapshot
-) -> Iterator[str]:
+) -> Iterator[Message]:
     """Give notes on the GPUs that no request is about, and on what is not taken at once."""
     yield from _hidden(process, resolved, snapshot)
     unlimited = [device.gpu.label for device in devices if not device.limits]
     if resolved.by_gpu and resolved.everywhere is None and unlimited:
-        yield say(
+        yield msg(
             "No limit is set for GPU {gpus}: {what}. To hide a GPU, name the others with `visible`.",
             gpus=", ".join(unlimited),
-            what=say("TensorFlow takes memory there as it needs it")
+            what="TensorFlow takes memory there as it needs it"
             if resolved.growth
-            else say("TensorFlow takes all that is free there"),
+            else "TensorFlow takes all that is free there",
         )
     blind = [device.gpu.label for device in devices if device.words is not None and device.gpu.free is None]
     if blind:
-        yield say(
+        yield msg(
             "What is free on GPU {gpus} is unknown here, so whether it fits was not checked.", gpus=", ".join(blind)
         )
     held = [device.gpu for device in devices if device.words is not None and device.gpu.limit is not None]
     for most in dict.fromkeys(map(capacity, held)):
         labels = ", ".join(gpu.label for gpu in held if capacity(gpu) == most)
-        yield say(
+        yield msg(
             "GPU {gpus}: a share is of {size}, which the driver allows all processes of this cgroup together.",
             gpus=labels,
             size=most,
         )
     total = sum(sum(device.limits) for device in devices)
     if total and resolved.growth and not unlimited:
-        yield say(
+        yield msg(
             "Nothing is taken at the start; memory grows up to {size} in all, as far as that much is free then.",
             size=rounded(total),
         )
     if far := fit.out_of_reach(devices):
-        yield in_a_row((say("So much is not free now."), fit.describe(far)))
+        yield in_a_row(("So much is not free now.", fit.describe(far)))
 
 
-def _no_effect(snapshot: Snapshot, process: ProcessState, variables: Mapping[str, str | None]) -> Iterator[str]:
+def _no_effect(snapshot: Snapshot, process: ProcessState, variables: Mapping[str, str | None]) -> Iterator[Message]:
     """Give notes on what the policy has no effect on: a TensorFlow without a GPU, and a variable that came too late."""
     if process.finds_no_gpu:
         yield refusal.finds_no_gpu(gpu.label for gpu in snapshot.gpus if gpu.uuid in process.skipped)
@@ -461,36 +461,37 @@ def _no_effect(snapshot: Snapshot, process: ProcessState, variables: Mapping[str
         yield late
 
 
-def too_late(process: ProcessState, gpus: Sequence[Gpu]) -> str:
-    """Return a sentence on the variable that hides GPUs, if it was set after CUDA had read it; else nothing."""
+def too_late(process: ProcessState, gpus: Sequence[Gpu]) -> Message | None:
+    """Return a sentence on the variable that hides GPUs, if it was set after CUDA had read it; else None."""
     given = process.outside.get(DEVICES)
     is_read = not process.frozen or process.forked or given is None or given != process.environment.get(DEVICES)
     if is_read or predict_shown(gpus, process.outside) in (None, process.shown):
-        return ""
-    return say(
-        "{variable} has no effect: it was set after the list of GPUs was made. Write `%tf_gpu visible` instead{flag}.",
+        return None
+    return msg(
+        "{variable} has no effect: it was set after the list of GPUs was made. Write `{line}` instead{flag}.",
         variable=f"{DEVICES}={given!r}",
-        flag=say(", with --restart") if process.stage is Stage.READY else "",
+        line=Line("visible"),
+        flag=", with --restart" if process.stage is Stage.READY else "",
     )
 
 
-def _maybe_broken(snapshot: Snapshot, process: ProcessState) -> Iterator[str]:
+def _maybe_broken(snapshot: Snapshot, process: ProcessState) -> Iterator[Message]:
     """Give a note where an op may have failed on a full GPU, and its error was caught: TensorFlow keeps no record."""
     shown = [gpu for gpu in snapshot.gpus if gpu.uuid in (process.shown or ()) and gpu.free is not None]
     full = [gpu.label for gpu in shown if (gpu.free or 0) < context_bytes(gpu.total or 0)]
     if process.stage is Stage.LISTED and full:
-        yield say(
+        yield msg(
             "GPU {gpus} is full. If an operation has failed for that in this {here} already, restart it: TensorFlow "
             "may hang at the next one.",
             gpus=", ".join(full),
-            here=process.here,
+            here=process.host,
         )
 
 
-def _old(process: ProcessState) -> Iterator[str]:
+def _old(process: ProcessState) -> Iterator[Message]:
     """Give a note on a TensorFlow that is too old."""
     if process.old:
-        yield say(
+        yield msg(
             "TensorFlow {version} is older than 2.16, the oldest that tfgpu_magic was tested with.",
             version=process.old,
         )
@@ -501,7 +502,7 @@ def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
     now = {gpu.uuid: gpu for gpu in snapshot.gpus}
     devices = tuple(device._replace(gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
     found = fit.at_start(devices) if waits else []
-    gone = [in_a_row((say("Warning: it does not fit any more."), fit.describe(found)))] if found else []
+    gone = [warning("it does not fit any more. {why}", why=fit.describe(found))] if found else []
     return replace(plan, devices=devices, notes=(*plan.notes, *gone))
 
 

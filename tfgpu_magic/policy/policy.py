@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NoReturn, Protocol, TypeAlias
 
-from tfgpu_magic.model.said import say
+from tfgpu_magic.model.message import Message
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy.memory import Amount, Figures
 from tfgpu_magic.units import rounded
@@ -142,7 +142,7 @@ class Memory(_BaseRequest):
 
     def wanted(self, limits: tuple[int, ...]) -> str:
         """Return what is asked of a GPU, as it was written and in bytes: ``40% is 3.2 GiB``."""
-        return say("the limit is {size}", size=rounded(sum(limits)))
+        return f"the limit is {rounded(sum(limits))}"
 
     def smallest(self, limits: tuple[int, ...]) -> str:
         """Return the smallest limit of a GPU as it was written."""
@@ -195,8 +195,8 @@ class Candidates(Protocol):
         """How many other kernels have picked each GPU, by UUID, with a tie-breaker below one; see `ProcessState`."""
 
     @property
-    def bound(self) -> str:
-        """The reason why there are no more GPUs than those that are given, one sentence; empty if none is hidden."""
+    def bound(self) -> Message | None:
+        """The reason why there are no more GPUs than those that are given; None if none is hidden."""
 
     def named(self, ref: GpuRef) -> Gpu:
         """Return the GPU that is meant.
@@ -219,8 +219,8 @@ class Candidates(Protocol):
         """Return those of the given GPUs that TensorFlow uses, and whose free memory is known."""
 
     @property
-    def note(self) -> Callable[[str], None]:
-        """Tells the user something of the choice, in whole sentences."""
+    def note(self) -> Callable[[Message], None]:
+        """Tells the user something of the choice."""
 
 
 class Choice(_BaseRequest):

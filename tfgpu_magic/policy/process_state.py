@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfgpu_magic.model.said import say
 from tfgpu_magic.policy.policy import NOTHING, Policy
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ DEVICES = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 VARIABLES = (GROWTH, ALLOCATOR, DEVICE_CAP, LEAST_MULTIPROCESSORS, DEVICES, ORDER)
 """The environment variables that decide what TensorFlow does with GPUs."""
-
-_HERE = {"kernel": say("kernel"), "session": say("session"), "cell": say("cell"), "program": say("program")}
 
 
 class Stage(enum.Enum):
@@ -100,11 +97,6 @@ class ProcessState(NamedTuple):
     host: Host = "kernel"
     keras: str | None = None
     ceiling: Ceiling | None = None
-
-    @property
-    def here(self) -> str:
-        """What this process is, as a word."""
-        return _HERE[self.host]
 
     @property
     def finds_no_gpu(self) -> bool:

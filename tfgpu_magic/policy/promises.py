@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfgpu_magic.model.said import in_a_row, listed, say
+from tfgpu_magic.model.message import Message, in_a_row, listed, msg, warning
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy.memory import Figures, context_bytes
 from tfgpu_magic.units import rounded
@@ -111,7 +111,9 @@ def figures(promises: Sequence[Promise], gpu: Gpu) -> Figures:
     return Figures(gpu, owed(promises, gpu))
 
 
-def notes(devices: Sequence[Device], promises: Sequence[Promise], owners: Callable[[], Mapping[int, str]]) -> list[str]:
+def notes(
+    devices: Sequence[Device], promises: Sequence[Promise], owners: Callable[[], Mapping[int, str]]
+) -> list[Message]:
     """Return what is to be said of the GPUs on which promises pass what there is.
 
     Args:
@@ -120,13 +122,13 @@ def notes(devices: Sequence[Device], promises: Sequence[Promise], owners: Callab
         owners: returns the name of each process by its pid; called only when one is named.
     """
     names: Mapping[int, str] | None = None
-    alike: dict[str, list[str]] = {}  # GPUs of which the same is to be said are named together
+    alike: dict[Message, list[str]] = {}  # GPUs of which the same is to be said are named together
     for device in devices:
         here = [one for one in promises if one.gpu == device.gpu.uuid]
         if passed(device, here):
             names = owners() if names is None else names
             alike.setdefault(_excess(device, here, names), []).append(device.gpu.label)
-    return [say("Warning: GPU {gpus}: {text}", gpus=", ".join(labels), text=text) for text, labels in alike.items()]
+    return [warning("GPU {gpus}: {text}", gpus=", ".join(labels), text=text) for text, labels in alike.items()]
 
 
 def passed(device: Device, promises: Sequence[Promise]) -> bool:
@@ -137,7 +139,9 @@ def passed(device: Device, promises: Sequence[Promise]) -> bool:
     return sum(device.limits) + context_bytes(gpu.total) + others > gpu.free
 
 
-def standing(gpus: Sequence[Gpu], promises: Sequence[Promise], owners: Callable[[], Mapping[int, str]]) -> list[str]:
+def standing(
+    gpus: Sequence[Gpu], promises: Sequence[Promise], owners: Callable[[], Mapping[int, str]]
+) -> list[Message]:
     """Return a sentence for each GPU of which something is promised to others and not taken yet.
 
     Args:
@@ -145,34 +149,34 @@ def standing(gpus: Sequence[Gpu], promises: Sequence[Promise], owners: Callable[
         promises: those of the other processes.
         owners: returns the name of each process by its pid; called only when one is named.
     """
-    said: list[str] = []
+    said: list[Message] = []
     for gpu in gpus:
         waiting = [one for one in promises if one.gpu == gpu.uuid and one.owed]
         if waiting:
             names = owners()
             parts = listed(_some([_to(one.owed, _name(one, names)) for one in waiting]))
-            said.append(say("Memory of GPU {gpu} is promised and not taken yet: {parts}.", gpu=gpu.label, parts=parts))
+            said.append(msg("Memory of GPU {gpu} is promised and not taken yet: {parts}.", gpu=gpu.label, parts=parts))
     return said
 
 
-def _excess(device: Device, here: Sequence[Promise], names: Mapping[int, str]) -> str:
+def _excess(device: Device, here: Sequence[Promise], names: Mapping[int, str]) -> Message:
     """Return the sentence on a GPU of which more is promised than there is."""
     gpu = device.gpu
     mine = sum(device.limits) + context_bytes(gpu.total or 0)
     limited = [one for one in here if one.size is not None]
     usable = gpu.usable or 0
     rest = usable - (gpu.free or 0) - sum(one.held for one in limited)
-    parts = listed([*_fixed(here, names), _to(mine, say("this"))])
-    held = say("; {size} are held besides", size=rounded(rest)) if rest > 0 else ""
+    parts = listed([*_fixed(here, names), _to(mine, "this")])
+    held = f"; {rounded(rest)} are held besides" if rest > 0 else ""
     promised = mine + sum(one.total for one in limited) + max(rest, 0)
-    said = say(
+    said = msg(
         "with this, {promised} of its {usable} are promised: {parts}{held}.",
         promised=rounded(promised),
         usable=rounded(usable),
         parts=parts,
         held=held,
     )
-    return in_a_row((said, *_open(here, names), say("The last to take its part finds too little: take a lower limit.")))
+    return in_a_row((said, *_open(here, names), "The last to take its part finds too little: take a lower limit."))
 
 
 def _fixed(here: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
@@ -185,20 +189,20 @@ def _fixed(here: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
 
 
 def _to(size: int, whom: str) -> str:
-    return say("{size} to {whom}", size=rounded(size), whom=whom)
+    return f"{rounded(size)} to {whom}"
 
 
 def _more(count: int) -> str:
-    return say("{count} more", count=count)
+    return f"{count} more"
 
 
-def _open(here: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
+def _open(here: Sequence[Promise], names: Mapping[int, str]) -> list[Message]:
     """Return a sentence on the processes that may take more than they hold, and nobody knows how much, if any."""
     found = [_name(one, names) for one in here if one.size is None]
     if len(found) == 1:
-        return [say("Without a limit, and counted as what it holds: {name}.", name=found[0])]
+        return [msg("Without a limit, and counted as what it holds: {name}.", name=found[0])]
     said = [listed(_some(found))] if found else []
-    return [say("Without a limit, and counted as what they hold: {names}.", names=names) for names in said]
+    return [msg("Without a limit, and counted as what they hold: {names}.", names=names) for names in said]
 
 
 def _some(texts: Sequence[str]) -> list[str]:
@@ -208,6 +212,6 @@ def _some(texts: Sequence[str]) -> list[str]:
 
 def _name(promise: Promise, names: Mapping[int, str]) -> str:
     if promise.pid is None:
-        return say("an isolated call")
-    nameless = say("pid {pid}", pid=promise.pid) if promise.pid > 0 else say("a notebook in another container")
+        return "an isolated call"
+    nameless = f"pid {promise.pid}" if promise.pid > 0 else "a notebook in another container"
     return names.get(promise.pid) or nameless

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from tfgpu_magic.errors import Refused, TooLate
-from tfgpu_magic.model.said import in_a_row, in_lines, say
+from tfgpu_magic.model.message import IPYTHON, MAGIC, Line, Message, in_a_row, in_lines, joined, msg
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy.policy import Memory, Policy, Request
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICE_CAP, DEVICES, ProcessState, Stage
 from tfgpu_magic.policy.requests.default import Default
 from tfgpu_magic.policy.requests.growth import NO_LIMIT
-from tfgpu_magic.policy.word import RESTART
 from tfgpu_magic.units import rounded
 
 
@@ -25,31 +24,31 @@ def too_late(policy: Policy, process: ProcessState, beside: Callable[[], Policy 
     """
     if process.forked:
         return TooLate(
-            say(
+            msg(
                 "This process was forked from one in which CUDA was running, and CUDA cannot be used in it. Start the "
                 "program anew, or fork it before TensorFlow lists or uses a GPU."
             ),
-            verdict="",
+            verdict=None,
         )
-    here, since = process.here, say(", {since}", since=process.since) if process.since else ""
+    here, since = process.host, f", {process.since}" if process.since else ""
     changed = ""
     if process.broken:
-        why = say(
+        why = msg(
             "TensorFlow failed to start on a GPU that had no room left, and may hang for good if it is tried again in "
             "this {here}. Leave it alone, and restart.",
             here=here,
         )
     elif process.stage is Stage.READY:
-        why = say(
+        why = msg(
             "TensorFlow is already using {devices} in this {here}{since}, so its memory cannot be changed any more.",
-            devices=say("the GPUs") if process.tensorflow_sees else say("its devices"),
+            devices="the GPUs" if process.tensorflow_sees else "its devices",
             here=here,
             since=since,
         )
         if process.changed:
             changed = f"\n`{process.asked}` was set, and it was changed since: {'; '.join(process.changed)}."
     else:
-        why = say(
+        why = msg(
             "Something in this {here} holds a CUDA context{since}, and TensorFlow does not know of it. Either "
             "TensorFlow's GPU allocators exist already (device_lib.list_local_devices(), tf.test.is_gpu_available() "
             "and v1 Sessions make them), and it would accept the setting and not enforce it; or another library{name} "
@@ -58,8 +57,8 @@ def too_late(policy: Policy, process: ProcessState, beside: Callable[[], Policy 
             since=since,
             name=f" ({process.neighbour})" if process.neighbour else "",
         )
-    error = _too_late(why, policy, process, beside=beside)
-    error.verdict, error.more = "", f"{changed}{error.more}"
+    error = _too_late(msg("{why}{changed}", why=why, changed=changed), policy, process, beside=beside)
+    error.verdict = None
     return error
 
 
@@ -73,44 +72,44 @@ def if_frozen(
     """
     hidden = [gpu.label for gpu in wanted if gpu.uuid not in shown]
     if hidden:
-        why = say(
+        why = msg(
             "CUDA is running in this {here} already, and does not show it GPU {gpus}.",
-            here=process.here,
+            here=process.host,
             gpus=", ".join(hidden),
         )
         raise _too_late(why, policy, process)
     places = [shown.index(str(gpu.uuid)) for gpu in wanted]
     if ordered and places != sorted(places):
-        why = say(
+        why = msg(
             "CUDA is running in this {here} already, so the order of its GPUs is fixed, and TensorFlow ignores the "
             "order of a list.",
-            here=process.here,
+            here=process.host,
         )
         raise _too_late(why, policy, process)
 
 
 def framework_too_late(framework: str, since: str | None, policy: Policy, process: ProcessState) -> TooLate:
     """Return the error for a framework beside TensorFlow that uses a GPU, and takes what it takes to the end."""
-    why = say(
+    why = msg(
         "{framework} is already using a GPU in this {here}{since}, so its memory cannot be changed any more.",
         framework=framework,
-        here=process.here,
-        since=say(", {since}", since=since) if since else "",
+        here=process.host,
+        since=f", {since}" if since else "",
     )
     return _too_late(why, policy, process, framework)
 
 
 def shown_to_others(policy: Policy, process: ProcessState) -> TooLate:
     """Return the error for GPUs that can still be hidden from TensorFlow, and not from other frameworks."""
-    why = say(
-        "CUDA is running in this {here} already, and only TensorFlow can be kept from GPUs now.", here=process.here
+    why = msg(
+        "CUDA is running in this {here} already, and only TensorFlow can be kept from GPUs now.", here=process.host
     )
     return _too_late(why, policy, process, "any framework")
 
 
 def hidden_for_good(policy: Policy, process: ProcessState) -> TooLate:
     """Return the error for GPUs that `%tf_gpu` hid before CUDA was started, and that stay hidden."""
-    why = say("CUDA is running in this {here} already, and was told before not to show all GPUs.", here=process.here)
+    why = msg("CUDA is running in this {here} already, and was told before not to show all GPUs.", here=process.host)
     return _too_late(why, policy, process)
 
 
@@ -122,29 +121,29 @@ def if_it_cannot_be_shown(gpus: Sequence[Gpu]) -> None:
     """
     labels = [gpu.label for gpu in gpus]
     if len(set(labels)) < len(labels):
-        raise Refused(say("A GPU is named twice ({gpus}); CUDA would then show none.", gpus=", ".join(labels)))
+        raise Refused(msg("A GPU is named twice ({gpus}); CUDA would then show none.", gpus=", ".join(labels)))
     if len(gpus) > 1 and any(gpu.instance is not None for gpu in gpus):
-        raise Refused(say("A process can use one MIG instance, and nothing beside it. Name one."))
+        raise Refused(msg("A process can use one MIG instance, and nothing beside it. Name one."))
 
 
-def no_gpu(why: str, rest: Policy) -> Refused:
+def no_gpu(why: Message, rest: Policy) -> Refused:
     """Return the error for a GPU that is not there, with the rest of the policy as a way out."""
-    return Refused(why, lead="\nFor those that are:   ", ways=[str(rest)] if rest.requests else [])
+    return Refused(why.offering("\nFor those that are:   ", [rest] if rest.requests else []))
 
 
 def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
     """Return the error for a request about a GPU that TensorFlow is not to see."""
     whole = [other for other in seen if other.instance is None and gpu.instance is None]  # beside a MIG instance, none
     return Refused(
-        say("GPU {gpu} is hidden from TensorFlow, so nothing can be set for it.", gpu=gpu.label),
-        lead=" Show it first:   ",
-        ways=[f"visible {_list([*whole, gpu])}"],
+        msg("GPU {gpu} is hidden from TensorFlow, so nothing can be set for it.", gpu=gpu.label).offering(
+            " Show it first:   ", [f"visible {_list([*whole, gpu])}"]
+        )
     )
 
 
-def finds_no_gpu(labels: Iterable[str]) -> str:
+def finds_no_gpu(labels: Iterable[str]) -> Message:
     """Return why TensorFlow uses the CPU where CUDA shows it these GPUs, and its list has none of them."""
-    return say(
+    return msg(
         "TensorFlow finds no GPU, though CUDA shows it GPU {gpus}: it uses the CPU, and no limit is needed. `tfgpu "
         "doctor` looks for the cause, such as a library of CUDA's that is missing.",
         gpus=", ".join(labels),
@@ -153,11 +152,12 @@ def finds_no_gpu(labels: Iterable[str]) -> str:
 
 def gone(labels: Sequence[str], value: str | None, ours: str | None) -> Refused:
     """Return the error for GPUs that CUDA no longer shows: what its variable is now, and what we have set it to."""
-    why = say("CUDA does not show this process GPU {gpus}, and did when it was asked.", gpus=", ".join(labels))
+    why = msg("CUDA does not show this process GPU {gpus}, and did when it was asked.", gpus=", ".join(labels))
     if value in (None, ours):
-        return Refused(in_a_row((why, say("Restart, and say it again."))))
-    way = say(
-        "{variable} is {value} now: restart, and take out the line that sets it, or run it before `%tf_gpu`.",
+        return Refused(in_a_row((why, "Restart, and say it again.")))
+    way = msg(
+        "{variable} is {value} now: restart, and take out the line that sets it, or run it before `{magic}`.",
+        magic=MAGIC,
         variable=DEVICES,
         value=repr(value),
     )
@@ -167,21 +167,21 @@ def gone(labels: Sequence[str], value: str | None, ours: str | None) -> Refused:
 def growth_on_some() -> Refused:
     """Return the error for growth on some GPUs, set through `tf.config`: TensorFlow's first op would reject it."""
     return Refused(
-        say(
+        msg(
             "set_memory_growth was called for some of these GPUs and not for others; TensorFlow's first op would fail "
             "on that."
-        ),
-        lead=" First say one of these, for all of them:\n  ",
-        ways=["growth", "growth off"],
+        ).offering(" First say one of these, for all of them:\n  ", ["growth", "growth off"])
     )
 
 
 def order_unknown(variable: str) -> Refused:
     """Return the error for a pick among GPUs whose list is unknown, as CUDA did not answer in time."""
     return Refused(
-        say(
-            "{variable} was not set by %tf_gpu, and CUDA did not say in time which GPUs that leaves, so none of them "
-            "can be picked. Say it again, or name GPUs: `%tf_gpu visible 0`.",
+        msg(
+            "{variable} was not set by {magic}, and CUDA did not say in time which GPUs that leaves, so none of them "
+            "can be picked. Say it again, or name GPUs: `{line}`.",
+            magic=MAGIC,
+            line=Line("visible 0"),
             variable=f"{DEVICES}={variable!r}",
         )
     )
@@ -208,13 +208,11 @@ def growth_must_agree(policy: Policy, together: Policy, memory: Sequence[Memory]
     taken = Policy((Default(), *at_once(together.requests)))
     grows = all(request.grows for request in memory if not request.limited)
     return Refused(
-        say(
+        msg(
             "`{policy}`: memory growth is one setting for all GPUs of a process, and a limit without --grow switches "
             "it off on every one of them.",
             policy="; ".join(map(str, memory)),
-        ),
-        lead="\nSay one of:\n  ",
-        ways=[str(way) for way in (*([capped] if grows else []), taken)],
+        ).offering("\nSay one of:\n  ", [*([capped] if grows else []), taken])
     )
 
 
@@ -223,13 +221,11 @@ def skipped(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
     names = ", ".join(gpu.label for gpu in gpus)
     rest = [gpu for gpu in seen if gpu not in gpus]
     return Refused(
-        say(
+        msg(
             "TensorFlow does not use GPU {gpus} (too few multiprocessors beside the others, or too old for its "
             "build), and mistakes the numbers of the others while it can see it.",
             gpus=names,
-        ),
-        lead=" Hide it first:   ",
-        ways=[f"visible {_list(rest) or 'none'}"],
+        ).offering(" Hide it first:   ", [f"visible {_list(rest) or 'none'}"])
     )
 
 
@@ -238,13 +234,13 @@ def async_allocator() -> Refused:
     return Refused(
         in_lines(
             (
-                say(
-                    "{set} is set, and that allocator keeps to no limit. Unset it before TensorFlow's first op:   %env "
-                    "{variable}=",
+                msg(
+                    "{set} is set, and that allocator keeps to no limit. Unset it before TensorFlow's first op:   "
+                    "{line}",
                     set=f"{ALLOCATOR}={ASYNC}",
-                    variable=ALLOCATOR,
+                    line=Line(f"{ALLOCATOR}=", "setting"),
                 ),
-                say("Without a limit it can stay: it grows as needed by itself."),
+                "Without a limit it can stay: it grows as needed by itself.",
             )
         )
     )
@@ -259,16 +255,17 @@ def release_with_limits(together: Policy, memory: Sequence[Memory]) -> Refused:
     """
     rest = tuple(request for request in together if not isinstance(request, Memory))
 
-    def way(kept: Iterable[Memory]) -> str:
-        return str(Policy((Default(), *rest, *kept)))
+    def way(kept: Iterable[Memory]) -> Policy:
+        return Policy((Default(), *rest, *kept))
 
     return Refused(
-        say("`{policy}`: {why}", policy="; ".join(map(str, memory)), why=NO_LIMIT),
-        lead="\nSay one of:\n  ",
-        ways=[
-            way(request for request in memory if request.releases),
-            way(request.growing(on=True) for request in memory if request.limited),
-        ],
+        msg("`{policy}`: {why}", policy="; ".join(map(str, memory)), why=NO_LIMIT).offering(
+            "\nSay one of:\n  ",
+            [
+                way(request for request in memory if request.releases),
+                way(request.growing(on=True) for request in memory if request.limited),
+            ],
+        )
     )
 
 
@@ -276,22 +273,21 @@ def without_pools(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
     """Return the error for GPUs on which CUDA has no memory pools: TensorFlow would end the process there."""
     rest = [gpu for gpu in seen if gpu not in gpus]
     return Refused(
-        say(
+        msg(
             "GPU {gpus} is too old for CUDA's memory pools, which --release needs, and TensorFlow would end this "
             "process at its first op.",
             gpus=", ".join(gpu.label for gpu in gpus),
-        ),
-        lead="\nSay one of:\n  ",
-        ways=["growth", *([f"visible {_list(rest)}; growth --release"] if rest else [])],
+        ).offering("\nSay one of:\n  ", ["growth", *([f"visible {_list(rest)}; growth --release"] if rest else [])])
     )
 
 
 def capped(wanted: int, cap: str) -> Refused:
     """Return the error for limits above TensorFlow's undocumented cap, which holds whatever the limits are."""
     return Refused(
-        say(
+        msg(
             "{variable}={cap} is set, and TensorFlow then takes no more than {cap} MiB of any GPU. {wanted} are asked "
-            "for. Unset it before TensorFlow's first op:   %env {variable}=0",
+            "for. Unset it before TensorFlow's first op:   {line}",
+            line=Line(f"{DEVICE_CAP}=0", "setting"),
             variable=DEVICE_CAP,
             cap=cap,
             wanted=rounded(wanted),
@@ -299,7 +295,7 @@ def capped(wanted: int, cap: str) -> Refused:
     )
 
 
-def without_gpus(policy: Policy, why: str, *, absent: bool) -> str:
+def without_gpus(policy: Policy, why: str, *, absent: bool) -> Message:
     """Return a note for a policy where no GPU is known.
 
     Raises:
@@ -309,9 +305,8 @@ def without_gpus(policy: Policy, why: str, *, absent: bool) -> str:
     if not absent:
         named += [request for request in policy.memory if request.limited]
     if named:
-        raise Refused(in_a_row((why, say("So `{request}` cannot be set.", request=named[0]))))
-    more = say("TensorFlow will run on the CPU.") if absent else say("What is free was not checked.")
-    return in_a_row((why, more))
+        raise Refused(in_a_row((why, msg("So `{request}` cannot be set.", request=named[0]))))
+    return in_a_row((why, "TensorFlow will run on the CPU." if absent else "What is free was not checked."))
 
 
 def _list(gpus: Sequence[Gpu]) -> str:
@@ -319,16 +314,14 @@ def _list(gpus: Sequence[Gpu]) -> str:
 
 
 def _too_late(
-    why: str,
+    why: Message,
     policy: Policy,
     process: ProcessState,
     framework: str = "",
     beside: Callable[[], Policy | None] | None = None,
 ) -> TooLate:
     """Return the error with the ways to a process in which it is not too late; the arguments are `_restart`'s."""
-    error = TooLate(why, more=_restart(policy, process, framework, beside))
-    error.restarts = f"{policy} {RESTART}" if process.host == "kernel" else ""
-    return error
+    return TooLate(why.then(_restart(policy, process, framework, beside)))
 
 
 def _restart(
@@ -336,8 +329,8 @@ def _restart(
     process: ProcessState,
     framework: str = "",
     beside: Callable[[], Policy | None] | None = None,
-) -> str:
-    """Return the ways to a process in which it is not too late, as lines of text.
+) -> Message:
+    """Return the ways to a process in which it is not too late, a line each.
 
     Args:
         policy: what is asked.
@@ -346,24 +339,32 @@ def _restart(
         beside: as `too_late` has it.
     """
     if process.host == "cell":
-        return f"\nSay it above the cell:   %%tf_gpu isolate {policy}"
+        return msg("\nSay it above the cell:   {line}", line=Line(f"isolate {policy}", "above"))
     if process.host == "program" and framework:
-        return (
-            f"\nIn the program, before the first operation of {framework}:   "
-            f'tfgpu_magic.apply("{policy}", frameworks="all")'
+        return msg(
+            '\nIn the program, before the first operation of {framework}:   tfgpu_magic.apply("{policy}", '
+            'frameworks="all")',
+            framework=framework,
+            policy=policy,
         )
     cell = None if beside is None else beside()
     if process.host == "program":
         way = f'\nIn the program, before TensorFlow\'s first operation:   tfgpu_magic.apply("{policy}")'
         call = f'\nOr for one function:   @tfgpu_magic.isolated(policy="{cell}")   (this program keeps what it holds)'
-        return way if cell is None else way + call
-    anew, flag = (
-        ("Restart and apply: ", f" {RESTART}")
-        if process.host == "kernel"
-        else ("Leave IPython, start it again and say first: ", "")
-    )
-    lines = [(anew, f"%tf_gpu {policy}{flag}", "variables are lost")]
+        return joined("", [way, call if cell is not None else ""])
+    kernel = process.host == "kernel"
+    anew = "Restart and apply: " if kernel else "Leave IPython, start it again and say first: "
+    lines = [(anew, Line(str(policy), "try" if kernel else "line", restarts=kernel), "variables are lost")]
     if cell is not None:
-        lines.append(("Or run one cell: ", f"%%tf_gpu isolate {cell}", f"this {process.host} keeps what it holds"))
-    width = max(len(words) for _, words, _ in lines)
-    return "".join(f"\n{lead:<{len(anew)}}  {words:<{width}}   ({cost})" for lead, words, cost in lines)
+        lines.append(
+            ("Or run one cell: ", Line(f"isolate {cell}", "above"), f"this {process.host} keeps what it holds")
+        )
+    width = max(len(IPYTHON.line(line)) for _, line, _ in lines)
+    return joined(
+        "",
+        (
+            msg("\n{lead}  {line}{gap}   ({cost})", lead=f"{lead:<{len(anew)}}", line=line, gap=gap, cost=cost)
+            for lead, line, cost in lines
+            for gap in [" " * (width - len(IPYTHON.line(line)))]
+        ),
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.model.said import listed, say
+from tfgpu_magic.model.message import MAGIC, Message, listed, msg
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.fit import Device
@@ -41,7 +41,7 @@ class Resolved:
         cpus: how many logical CPUs, if that is requested.
         limits: bytes of the logical GPUs that are there without any request, by UUID.
         dropped: earlier requests that no longer count.
-        notes: what the user should know, a sentence each.
+        notes: what the user should know.
         there: all of the machine's GPUs.
         promises: what other processes may yet take of them.
         ceiling: the most that may be taken of each GPU; None without a ceiling.
@@ -56,7 +56,7 @@ class Resolved:
     cpus: int | None = None
     limits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dropped: list[Request] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Message] = field(default_factory=list)
     there: Sequence[Gpu] = ()
     promises: Sequence[Promise] = ()
     ceiling: Ceiling | None = None
@@ -110,7 +110,7 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
     if process.finds_no_gpu and any(request.names_gpus for request in policy):
         raise Refused(refusal.finds_no_gpu(gpu.label for gpu in _with(process.shown, snapshot)))
     if not snapshot.gpus:
-        why = snapshot.error or say("The driver shows no GPU here.")
+        why = snapshot.error or "The driver shows no GPU here."
         resolved.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
     _, resolved.choice, cpus = together.by_nature()
     if resolved.choice is not None:
@@ -187,7 +187,9 @@ def _usable(gpus: Sequence[Gpu]) -> list[Gpu]:
     return whole or [gpu for gpu in gpus if gpu.instance is not None][:1]
 
 
-def _choose(request: Choice, policy: Policy, snapshot: Snapshot, process: ProcessState, notes: list[str]) -> list[Gpu]:
+def _choose(
+    request: Choice, policy: Policy, snapshot: Snapshot, process: ProcessState, notes: list[Message]
+) -> list[Gpu]:
     """Return the GPUs that a request makes TensorFlow see; add notes on them."""
     gpus = list(request.choose(_ChoiceOfGpus(request, policy, snapshot, process, process.claims, notes.append)))
     if request.refs:
@@ -207,14 +209,18 @@ class _ChoiceOfGpus(NamedTuple):
     snapshot: Snapshot
     process: ProcessState
     claims: Mapping[str, float]
-    note: Callable[[str], None]
+    note: Callable[[Message], None]
 
     @property
-    def bound(self) -> str:
+    def bound(self) -> Message | None:
         variable = self.process.outside.get(DEVICES)
         if variable is None:
-            return ""
-        return say("{variable} was not set by %tf_gpu, and leaves no other GPUs.", variable=f"{DEVICES}={variable!r}")
+            return None
+        return msg(
+            "{variable} was not set by {magic}, and leaves no other GPUs.",
+            variable=f"{DEVICES}={variable!r}",
+            magic=MAGIC,
+        )
 
     def named(self, ref: GpuRef) -> Gpu:
         return _known(ref, self.request, self.policy, self.snapshot)
@@ -244,45 +250,45 @@ def _known(ref: GpuRef, request: Request, policy: Policy, snapshot: Snapshot) ->
         Refused: there is none, or more than one fits; the error has the rest of the policy as a way out.
     """
     gpu = find(ref, snapshot.gpus)
-    if isinstance(gpu, str):
+    if isinstance(gpu, Message):
         rest = policy.among(lambda other: isinstance(find(other, snapshot.gpus), Gpu))
         raise refusal.no_gpu(gpu, rest if request in policy.requests else NOTHING)
     return gpu
 
 
-def find(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu | str:
-    """Return the GPU that is meant, or as text why there is none."""
+def find(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu | Message:
+    """Return the GPU that is meant, or why there is none."""
     if isinstance(ref, int):
         matches = [gpu for gpu in gpus if gpu.index == ref and gpu.instance is None]
     else:
         same = [gpu for gpu in gpus if ref.lower() in ((gpu.uuid or "").lower(), gpu.label)]
         number = ref.partition("-")[2]
         if not same and number in {str(gpu.index) for gpu in gpus}:
-            return say(
+            return msg(
                 "{ref} may begin the UUID of any GPU. For nvidia-smi's GPU {number}, write {number}.",
                 ref=ref,
                 number=number,
             )
         matches = same or [gpu for gpu in gpus if (gpu.uuid or "").lower().startswith(ref.lower())]
     if not matches:
-        return say("There is no GPU {ref} here; there {are}.", ref=ref, are=_are(gpus))
+        return msg("There is no GPU {ref} here; there {are}.", ref=ref, are=_are(gpus))
     if len(matches) > 1:
-        return say("{ref} may be any of {count} GPUs; write more of its UUID.", ref=ref, count=len(matches))
+        return msg("{ref} may be any of {count} GPUs; write more of its UUID.", ref=ref, count=len(matches))
     if matches[0].mig:
         instances = [gpu.label for gpu in gpus if gpu.index == matches[0].index and gpu.instance is not None]
-        return say(
+        return msg(
             "GPU {ref} is in MIG mode; name an instance of it: {gpus}.",
             ref=ref,
-            gpus=", ".join(instances) or say("it has none"),
+            gpus=", ".join(instances) or "it has none",
         )
     return matches[0]
 
 
-def _are(gpus: Sequence[Gpu]) -> str:
+def _are(gpus: Sequence[Gpu]) -> str | Message:
     labels = [gpu.label for gpu in gpus]
     if not labels:
-        return say("are no GPUs")
-    return say("is GPU {gpu}", gpu=labels[0]) if len(labels) == 1 else say("are GPUs {gpus}", gpus=listed(labels))
+        return "are no GPUs"
+    return f"is GPU {labels[0]}" if len(labels) == 1 else msg("are GPUs {gpus}", gpus=listed(labels))
 
 
 def _take(resolved: Resolved, request: Memory, policy: Policy, snapshot: Snapshot) -> None:
@@ -299,7 +305,7 @@ def _take(resolved: Resolved, request: Memory, policy: Policy, snapshot: Snapsho
     else:
         resolved.dropped.append(request)
         resolved.notes.append(
-            say("GPU {gpu} is hidden now, so `{request}` no longer counts.", gpu=gpu.label, request=request)
+            msg("GPU {gpu} is hidden now, so `{request}` no longer counts.", gpu=gpu.label, request=request)
         )
 
 

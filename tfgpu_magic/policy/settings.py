@@ -18,9 +18,8 @@ from traitlets import Bool, Dict, Float, TraitError, Unicode
 from traitlets.config import Config, Configurable
 
 from tfgpu_magic import policy
-from tfgpu_magic.model.said import say
 
-CONFIGURATION = say("the configuration")
+CONFIGURATION = "the configuration"
 """The source of what `c.TfGpuMagics` says, as a phrase."""
 
 SECTION = "TfGpuMagics"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.model.message import Line, Message, in_a_row, joined, msg
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
@@ -16,9 +19,6 @@ if TYPE_CHECKING:
         def result(self, slow: Callable[[], None] | None = None) -> Snapshot:
             """Wait for the snapshot, and return it; `slow` is called once where that takes long."""
 
-
-RESTART = "--restart"
-"""The flag of the magic that restarts this kernel when it is too late, and applies the policy in the new one."""
 
 Magic: TypeAlias = Literal["tf_gpu", "gpu"]
 """The magics, by name: for TensorFlow, and for every framework."""
@@ -59,7 +59,7 @@ class Word(NamedTuple):
     takes: bool = False
     also: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()
-    instead: str = ""
+    instead: Message | str = ""
     restart: bool = False
     above: Above | None = None
     home: str = ""
@@ -71,9 +71,14 @@ class Word(NamedTuple):
         return (self.name, *self.also)
 
     @property
-    def forms(self) -> str:
+    def forms(self) -> Message:
         """A sentence with the forms in which it is written."""
-        return " Write " + " or ".join(f"`%tf_gpu {form}`" for form in self.usage) + "."
+        forms = (msg("`{form}`", form=Line(form)) for form in self.usage)
+        return msg("Write {forms}.", forms=joined(" or ", forms))
+
+    def error(self, text: str) -> PolicyError:
+        """Return the error for a line that is wrong as the text says; the error adds how the word is written."""
+        return PolicyError(in_a_row((text, self.forms)))
 
     @property
     def alone(self) -> bool:
@@ -93,7 +98,7 @@ class Above(NamedTuple):
 
     flags: tuple[Flag, ...]
     rest: str
-    usage: str
+    usage: Message
     meaning: str
 
 
@@ -121,7 +126,7 @@ class Flag(NamedTuple):
         return f"{self.name} {self.takes}".rstrip()
 
 
-class Line(NamedTuple):
+class ParsedLine(NamedTuple):
     """A parsed line of the magic: without its comment, and with `--restart` taken out.
 
     Attributes:

@@ -34,15 +34,19 @@ export interface Facts {
   plan?: Planned | Refused;
 }
 
+/** A sentence, and how serious it is (`model/message.py`). */
+export interface Note {
+  text: string;
+  severity: 'good' | 'note' | 'warning' | 'fault';
+}
+
 export interface Planned {
   outcome: 'fits' | 'late' | 'applied';
   policy: string;
   /** The policy that the other frameworks have; a restart keeps it. */
   others: string;
   takes: { gpu: string; takes: string }[];
-  notes: string[];
-  /** Whether one of them warns. */
-  warns: boolean;
+  notes: readonly Note[];
   /** What an applied policy does at this stage. */
   standing?: string;
   /** Whether the extension was loaded for it, and what that printed. */

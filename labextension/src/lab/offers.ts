@@ -5,7 +5,7 @@ import type { IRenderMime, IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
 import { confirmRestart } from './actions';
-import { places, replaced } from './lines';
+import { replaced } from './lines';
 import type { IGpuMemory } from './tokens';
 
 const MIME = 'application/vnd.tfgpu-magic.offers+json';
@@ -14,11 +14,15 @@ const MIME = 'application/vnd.tfgpu-magic.offers+json';
 interface Offers {
   /** The line that was refused; without one, a line comes in a cell of its own. */
   line?: string;
-  offers: string[];
+  /** A text in order: its words, and between them the lines that can be run. HTML has them in attributes. */
+  parts?: (string | Offer)[];
 }
 
-/** The flag of a line that restarts its kernel. */
-const RESTART = ' --restart';
+interface Offer {
+  line: string;
+  /** Whether it restarts the kernel. */
+  restarts: boolean;
+}
 
 /** Milliseconds that a cell that was refused may take to end; the message of an end may also be lost. */
 const ENDING = 10_000;
@@ -48,15 +52,18 @@ class OffersView extends Widget implements IRenderMime.IRenderer {
     if (typeof html === 'string') {
       this.node.classList.add('jp-RenderedHTML', 'jp-RenderedHTMLCommon');
       this.node.innerHTML = html; // of a notebook that is trusted
-      for (const code of this.node.querySelectorAll('code')) {
-        if (said.offers.includes(code.textContent)) {
-          code.append(this.button(said, ...code.childNodes));
-        }
+      for (const code of this.node.querySelectorAll<HTMLElement>('code[data-tfgpu-line]')) {
+        const offer = { line: code.dataset['tfgpuLine']!, restarts: 'tfgpuRestarts' in code.dataset };
+        code.append(this.button(said, offer, ...code.childNodes));
       }
     } else {
       this.addClass('jp-RenderedText');
       this.node.dataset['mimeType'] = 'application/vnd.jupyter.stderr'; // it looks as other errors do
-      this.node.replaceChildren(this.text(said, data['text/plain'] as string));
+      const pre = document.createElement('pre');
+      pre.append(
+        ...(said.parts ?? []).map(part => (typeof part === 'string' ? part : this.button(said, part, part.line)))
+      );
+      this.node.replaceChildren(pre);
     }
     return Promise.resolve();
   }
@@ -68,40 +75,28 @@ class OffersView extends Widget implements IRenderMime.IRenderer {
     }
   }
 
-  private text(said: Offers, text: string): HTMLElement {
-    const pre = document.createElement('pre');
-    let end = 0;
-    for (const { start, line } of places(text, said.offers)) {
-      pre.append(text.slice(end, start), this.button(said, line));
-      end = start + line.length;
-    }
-    pre.append(text.slice(end));
-    return pre;
-  }
-
-  private button(said: Offers, ...content: (string | Node)[]): HTMLButtonElement {
+  private button(said: Offers, offer: Offer, ...content: (string | Node)[]): HTMLButtonElement {
     const { trans } = this.memory;
     const button = document.createElement('button');
     button.type = 'button';
     button.className = 'tfgpu-offer';
     button.append(...content);
-    const line = button.textContent;
-    button.title = line.endsWith(RESTART)
+    button.title = offer.restarts
       ? trans.__('Put this line into a cell and run it: it restarts the kernel')
       : trans.__('Put this line into a cell and run it');
     button.dataset['lmSuppressShortcuts'] = 'true'; // Enter presses it, and does not edit the cell
     button.addEventListener('click', () => {
-      this.taken ??= this.take(said, line).finally(() => (this.taken = undefined)); // a second click changes nothing
+      this.taken ??= this.take(said, offer).finally(() => (this.taken = undefined)); // a second click changes nothing
     });
     return button;
   }
 
-  private async take(said: Offers, line: string): Promise<void> {
+  private async take(said: Offers, { line, restarts }: Offer): Promise<void> {
     const notebook = this.place()?.notebook;
     if (said.line !== undefined) {
       await this.ended();
     }
-    if (!notebook || (line.endsWith(RESTART) && !(await confirmRestart(notebook, this.memory)))) {
+    if (!notebook || (restarts && !(await confirmRestart(notebook, this.memory)))) {
       return;
     }
     const cell = this.place()?.cell; // it may have been deleted meanwhile

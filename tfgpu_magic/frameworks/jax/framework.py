@@ -21,7 +21,7 @@ from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.jax import settings
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
-from tfgpu_magic.model.said import in_a_row, say
+from tfgpu_magic.model.message import in_a_row, msg
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState, phrase
 from tfgpu_magic.policy.process_state import Stage
 
@@ -125,11 +125,11 @@ class Jax(Framework):
         notes = [*held.lowered(self.name), *settings.remarks(fractions, wanted.grows, state.environment)]
         allocator = settings.uncapped(state.environment)
         if fractions and allocator is not None:
-            heedless = say("{set} is set, with which JAX heeds no limit.", set=f"{settings.ALLOCATOR}={allocator}")
+            heedless = msg("{set} is set, with which JAX heeds no limit.", set=f"{settings.ALLOCATOR}={allocator}")
             if wanted.asked:
                 raise Refused(heedless)
             variables[settings.ALLOCATOR] = None
-            notes.append(in_a_row((heedless, say("In this process it is unset now."))))
+            notes.append(in_a_row((heedless, "In this process it is unset now.")))
         return FrameworkPlan(
             framework=self.name,
             environment=variables,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 
-from tfgpu_magic.model.said import say
+from tfgpu_magic.model.message import Message, msg
 from tfgpu_magic.policy.framework_plan import fraction_in
 
 FRACTION = "XLA_CLIENT_MEM_FRACTION"
@@ -58,11 +58,11 @@ def variables(fractions: Mapping[str, Decimal], grows: bool, environment: Mappin
     return found
 
 
-def remarks(fractions: Mapping[str, Decimal], grows: bool, environment: Mapping[str, str]) -> list[str]:
-    """Return what must be said of a policy on JAX, a sentence each; the arguments are those of `variables`."""
+def remarks(fractions: Mapping[str, Decimal], grows: bool, environment: Mapping[str, str]) -> list[Message]:
+    """Return what must be said of a policy on JAX; the arguments are those of `variables`."""
     if grows and not fractions and not (environment.get(FRACTION) or environment.get(FORMER_FRACTION)):
         share = f"{DEFAULT_FRACTION:.0%}"
-        return [say("JAX grows to {share} of a GPU at most, its own default, where no limit is set.", share=share)]
+        return [msg("JAX grows to {share} of a GPU at most, its own default, where no limit is set.", share=share)]
     return []
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.said import say
+from tfgpu_magic.model.message import Line, Message, msg
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.process_state import DEVICES, GROWTH, Stage
@@ -182,19 +182,19 @@ def in_force() -> DeviceSettings:
     return read()
 
 
-def without_gpu(labels: Iterable[str]) -> str:
-    """Return why TensorFlow uses the CPU, though there are these GPUs; empty where it has one, or CUDA shows none.
+def without_gpu(labels: Iterable[str]) -> Message | None:
+    """Return why TensorFlow uses the CPU, though there are these GPUs; None where it has one, or CUDA shows none.
 
     TensorFlow makes its list of devices for it: call only where it may.
     """
     if _physical():
-        return ""
+        return None
     if cuda.shown():
         return refusal.finds_no_gpu(labels)
     built: Any = tensorflow()
     if built.test.is_built_with_cuda():
-        return ""
-    return say("TensorFlow is built without CUDA here: it uses the CPU, and no limit is needed.")
+        return None
+    return msg("TensorFlow is built without CUDA here: it uses the CPU, and no limit is needed.")
 
 
 def configure(plan: Plan) -> None:
@@ -220,7 +220,7 @@ def configure(plan: Plan) -> None:
     except Refused:
         raise
     except Exception as error:  # TensorFlow's errors have no common root
-        raise Refused(say("{framework} did not take it: {error}", framework=TENSORFLOW, error=error)) from error
+        raise Refused(msg("{framework} did not take it: {error}", framework=TENSORFLOW, error=error)) from error
 
 
 def _settings(plan: Plan, theirs: DeviceSettings) -> DeviceSettings:
@@ -264,9 +264,10 @@ def write(settings: DeviceSettings) -> None:
     config, devices, now = _config(), _physical(), read()
     if devices and tuple(devices) != cuda.shown():
         raise Refused(
-            say(
+            msg(
                 "TensorFlow does not use every GPU that CUDA shows it, and mistakes the numbers of others. Restart, "
-                "and hide that GPU with `%tf_gpu visible` before TensorFlow is imported."
+                "and hide that GPU with `{line}` before TensorFlow is imported.",
+                line=Line("visible"),
             )
         )
     cpus = config.list_physical_devices("CPU")[:1]

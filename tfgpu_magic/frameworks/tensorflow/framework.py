@@ -15,7 +15,6 @@ from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library, size
 from tfgpu_magic.frameworks.tensorflow import arrays, devices
 from tfgpu_magic.frameworks.tensorflow.devices import context_class, current_stage, eager_context
 from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.said import say
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, GROWTH, Stage
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class TensorFlow(Framework):
         r"out.of.memory|\bOOM\b|failed to allocate memory\b.*\[(Op:|\[)|Dst tensor is not initialized",
         re.IGNORECASE | re.DOTALL,
     )
-    words = (say("in use"), "", "")
+    words = ("in use", "", "")
     resets = True
     module = "tensorflow"
     grows_by: ClassVar = {GROWTH: "true"}

@@ -25,7 +25,7 @@ from tfgpu_magic.frameworks.objects import derived_from, of_kinds
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
-from tfgpu_magic.model.said import in_a_row, say
+from tfgpu_magic.model.message import Message, in_a_row, msg
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState, fraction_in, phrase
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.units import rounded
@@ -75,7 +75,7 @@ class Torch(Framework):
     module = package = "torch"
     # "CUDA out of memory. Tried to allocate 2.00 GiB."; "CUDA error: out of memory".
     out_of_memory = re.compile(r"CUDA (error: )?out of memory", re.IGNORECASE)
-    words = (say("allocated"), say("reserved"), say("limit"))
+    words = ("allocated", "reserved", "limit")
     resets = True
     # PyTorch's own functions look for them in the second module, and people in the first. All figures of `torch.cuda`
     # come from the one function, and all its resets of peaks go to the other; `torch.accelerator` asks the allocator by
@@ -172,8 +172,8 @@ class Torch(Framework):
         Raises:
             Refused: it has taken more than it is asked to have.
         """
-        more: list[str] = [
-            say(
+        more = [
+            msg(
                 "PyTorch has taken {held} of GPU {gpu} already, and is to have {size}. `torch.cuda.empty_cache()` "
                 "gives back what it keeps and does not use.",
                 held=rounded(held),
@@ -183,13 +183,13 @@ class Torch(Framework):
             for device in wanted.devices
             if device.limits and (held := state.held.get(str(device.gpu.uuid), 0)) > sum(device.limits)
         ]
-        unmet = [*more, say("It gets no more.")] if more else []
+        unmet = [*more, msg("It gets no more.")] if more else []
         environment = _variable(wanted, state)
         if wanted.limits and (heedless := _heedless(state)):
             unmet, more = [heedless, *unmet], [heedless, *more]
             if UNCACHED in state.environment:
                 environment[UNCACHED] = None
-                unmet.append(say("It is unset now, which counts if PyTorch has taken no memory yet."))
+                unmet.append(msg("It is unset now, which counts if PyTorch has taken no memory yet."))
         if more and wanted.asked:
             raise Refused(more[0])
         return FrameworkPlan(
@@ -201,7 +201,7 @@ class Torch(Framework):
             ceilings=wanted.ceilings,
             takes=phrase(wanted, grows=True) if wanted.grows is not None else "",
             notes=[_LATE] if wanted.limits and len(wanted.devices) > 1 and state.version < KNOWS_FRACTION else [],
-            unmet=in_a_row(unmet),
+            unmet=in_a_row(unmet) if unmet else None,
         )
 
     def configure(self, plan: FrameworkPlan) -> None:
@@ -327,7 +327,7 @@ def _array(thing: object, tensor: Any, part: str) -> Array:
     )
 
 
-_LATE = say(
+_LATE = msg(
     "PyTorch before 2.10 is held on its `cuda:0` from its start, and on each other GPU from the end of the cell that "
     "first uses it, in a program never. To hold it on one GPU throughout, show only that one: `visible 1`."
 )
@@ -347,12 +347,12 @@ def _is_used(module: Any, number: int, uuid: str) -> bool:
     return uuid in cuda.contexts() or number == module.current_device()
 
 
-def _heedless(state: FrameworkState) -> str:
-    """Return why PyTorch heeds no limit as it is set up; empty where it does."""
+def _heedless(state: FrameworkState) -> Message | None:
+    """Return why PyTorch heeds no limit as it is set up; None where it does."""
     if state.allocator == "pluggable":
-        return say("PyTorch allocates through a pluggable allocator, which heeds no limit.")
-    uncached = say("{variable} is set, with which PyTorch heeds no limit.", variable=UNCACHED)
-    return uncached if UNCACHED in state.environment else ""
+        return msg("PyTorch allocates through a pluggable allocator, which heeds no limit.")
+    uncached = msg("{variable} is set, with which PyTorch heeds no limit.", variable=UNCACHED)
+    return uncached if UNCACHED in state.environment else None
 
 
 def _without_ours(fraction: float) -> float:

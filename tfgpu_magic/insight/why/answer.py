@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from tfgpu_magic.insight.objects.tensors import GAVE_UP, kind, row_name
 from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.answer import OFFERS, Answer, Part, facts, headline, to_paste
+from tfgpu_magic.model.message import FrontEnd, Line
 from tfgpu_magic.policy.memory import context_bytes
-from tfgpu_magic.policy.word import RESTART
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ _LONGEST = 40
 _Line: TypeAlias = tuple[str, str]
 """A size, empty where there is none, and a text."""
 
+_Remedy: TypeAlias = tuple[Line | str, str]
+"""A line to paste, of IPython or of Python, and what is to be known of it; a sentence alone, if the line is empty."""
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Why(Answer):
@@ -57,18 +60,23 @@ class Why(Answer):
         return [
             headline(_headline(case)),
             facts(list(_facts(case))),
-            to_paste(_lead(case), list(_remedies(case))),
+            to_paste(_lead(case), [(_typed(case, line), text) for line, text in _remedies(case)], self._runs(case)),
             *remarks,
         ]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        """Name the lines that a notebook can run; one for above a cell only where that is the cell, and has none."""
-        case = self.explanation
-        if case is None or case.host != "kernel":
-            return {}
-        above = not (self.asked or case.call)
-        offers = [line for line, _ in _remedies(case) if line and (above or not line.startswith("%%"))]
-        return {OFFERS: {"offers": offers}} if offers else {}
+        return {OFFERS: {}} if self.explanation is not None and self._runs(self.explanation) else {}
+
+    def _runs(self, case: Explanation) -> dict[str, bool]:
+        """Return the lines that a notebook can run; one for above a cell only where that is the cell, and has none."""
+        kinds = {"line"} if self.asked or case.call else {"line", "above"}
+        lines = [line for line, _ in _remedies(case) if isinstance(line, Line) and line.kind in kinds]
+        return {_typed(case, line): line.restarts for line in lines} if case.host == "kernel" else {}
+
+
+def _typed(case: Explanation, line: Line | str) -> str:
+    """Return a line as it is typed."""
+    return FrontEnd(_magic(case)).line(line) if isinstance(line, Line) else line
 
 
 def _headline(case: Explanation) -> str:
@@ -205,7 +213,7 @@ def _lead(case: Explanation) -> str:
     return TRIED if any(remedy.kind not in ("smaller", "workers") for remedy in case.remedies) else NOTHING
 
 
-def _remedies(case: Explanation) -> Iterator[tuple[str, str]]:
+def _remedies(case: Explanation) -> Iterator[_Remedy]:
     """Give each as a line to paste and what is to be known of it; one without a line is a sentence."""
     for remedy in case.remedies:
         yield from _REMEDIES[remedy.kind](case, remedy)
@@ -228,14 +236,14 @@ def _shape(sizes: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, sizes))}]"
 
 
-def _let_go(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
+def _let_go(_: Explanation, remedy: Remedy) -> Iterator[_Remedy]:
     what = f"{rounded(remedy.size)} that only IPython keeps" if remedy.words == "free" else rounded(remedy.size)
     anew = f"make {remedy.anew} anew, and " if remedy.anew else ""
     text = f"lets go of {what}; then {anew}run the cell again"
-    yield f"%{_magic(case)} {remedy.words}", text
+    yield Line(remedy.words), text
 
 
-def _isolate(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
+def _isolate(case: Explanation, remedy: Remedy) -> Iterator[_Remedy]:
     if case.host == "program":
         yield f'@tfgpu_magic.isolated(policy="{remedy.words}")', "for one function, in a process of its own"
         return
@@ -243,19 +251,19 @@ def _isolate(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
     if case.sendable is None:
         keeps += ". This is possible if the cell's variables can be sent to another process"
     text = f"above the cell: it runs in a process of its own, whose names go unless `-o NAME` brings them back{keeps}"
-    yield f"%%{_magic(case)} isolate {remedy.words}", text
+    yield Line(f"isolate {remedy.words}", "above"), text
 
 
-def _restart(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
+def _restart(case: Explanation, remedy: Remedy) -> Iterator[_Remedy]:
     if case.host == "program":
         yield _apply(case, remedy), f"before {case.shortage.framework}'s first operation, when it is started again"
     elif case.host == "session":
-        yield f"%{_magic(case)} {remedy.words}", "first, when IPython is started again (variables are lost)"
+        yield Line(remedy.words), "first, when IPython is started again (variables are lost)"
     else:
-        yield f"%{_magic(case)} {remedy.words} {RESTART}", "then run the cell again (variables are lost)"
+        yield Line(remedy.words, restarts=True), "then run the cell again (variables are lost)"
 
 
-def _shut(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
+def _shut(case: Explanation, remedy: Remedy) -> Iterator[_Remedy]:
     if remedy.row is None:
         return
     what = f"Shut down {_owner(case, remedy.row)}, which holds {rounded(remedy.row.process.held)}"
@@ -266,14 +274,14 @@ def _shut(case: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
         yield from _restart(case, remedy)
 
 
-def _smaller(_: Explanation, remedy: Remedy) -> Iterator[tuple[str, str]]:
+def _smaller(_: Explanation, remedy: Remedy) -> Iterator[_Remedy]:
     yield (
         "",
         "A smaller batch needs less." if remedy.size is None else f"A smaller batch: {rounded(remedy.size)} would fit.",
     )
 
 
-def _workers(case: Explanation, _: Remedy) -> Iterator[tuple[str, str]]:
+def _workers(case: Explanation, _: Remedy) -> Iterator[_Remedy]:
     held = rounded(sum(row.process.held or 0 for row in case.workers))
     text = (
         f"{held} of {_gpu(case)} are held by this {_here(case)}'s own worker processes, which no policy limits. "
@@ -283,7 +291,7 @@ def _workers(case: Explanation, _: Remedy) -> Iterator[tuple[str, str]]:
     yield "", text
 
 
-_REMEDIES: dict[str, Callable[[Explanation, Remedy], Iterator[tuple[str, str]]]] = {
+_REMEDIES: dict[str, Callable[[Explanation, Remedy], Iterator[_Remedy]]] = {
     "free": _let_go,
     "isolate": _isolate,
     "restart": _restart,

@@ -16,7 +16,7 @@ from typing import Any
 
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.offers import offering
-from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, Unpicklable
+from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
 from tfgpu_magic.host import title
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.call import Call, CallAnswer
@@ -32,6 +32,7 @@ from tfgpu_magic.isolate.values import pickling, plain
 from tfgpu_magic.isolate.values.copies import copied
 from tfgpu_magic.isolate.values.pickling import Pickled
 from tfgpu_magic.leases import allocation
+from tfgpu_magic.model.message import FrontEnd, in_lines
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
 
@@ -458,9 +459,9 @@ def _not_run(answer: CallAnswer, shell: Any, above: str) -> BaseException:
     error = answer.error()
     if error is None or isinstance(error, TfGpuError):
         here = engine.current().asked
-        origin = f"\nThe notebook's own `{here}` holds for its isolated cells too, unless they say another policy."
-        text, ways = (error.text(above), error.ways) if isinstance(error, Refused) else (str(error), ())
-        return offering(shell, f"{text}{origin if here.requests else ''}", "", [f"{above} {way}" for way in ways])
+        origin = f"The notebook's own `{here}` holds for its isolated cells too, unless they say another policy."
+        message = in_lines((None if error is None else error.message, origin if here.requests else None))
+        return offering(shell, message, "", FrontEnd(above=above))
     return without_frames(error)
 
 

@@ -152,7 +152,7 @@ def state(table: Table) -> WireState:
         "error": table.error and phrases.safe(table.error),
         "absent": table.absent or None,
         "simulated": table.simulated or None,
-        "notes": [phrases.safe(note) for note in (table.summary, *table.notes) if note] or None,
+        "notes": [phrases.safe(str(note)) for note in (table.summary, *table.notes) if note] or None,
         "gpus": {row.gpu.label: as_json(row) for row in table.gpus},
         "rows": {f"{row.process.gpu} {row.process.pid or 'rest'}": _row(row) for row in table.processes},
     }))  # fmt: skip

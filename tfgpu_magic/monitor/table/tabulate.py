@@ -16,6 +16,7 @@ from tfgpu_magic.units import BINARY
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from tfgpu_magic.model.message import Message
     from tfgpu_magic.model.report import GpuUse, Report
     from tfgpu_magic.model.rows import Notebook
     from tfgpu_magic.model.snapshot import Snapshot
@@ -122,7 +123,7 @@ def _self_reported(snapshot: Snapshot, told: Sequence[Report], known: Known) -> 
         for gpu in gpus
         for row in sorted(_self_reported_rows(gpu.label, (), known, reported, snapshot.time), key=_largest_first)
     ]
-    notes = (snapshot.error or "", *snapshot.notes, *(known.own.notes if known.own else ()))
+    notes: tuple[Message | str, ...] = (snapshot.error or "", *snapshot.notes, *(known.own.notes if known.own else ()))
     summary = known.own.summary if known.own else ""
     return Table(
         gpus=tuple(GpuRow(gpu=gpu) for gpu in gpus),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tfgpu_magic.engine import engine
 from tfgpu_magic.model.answer import Code
 from tfgpu_magic.policy import parser, script
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import ParsedLine
 
 offers = parser.offers
 
 
-def answer(line: Line) -> Code:
+def answer(line: ParsedLine) -> Code:
     """Return the code."""
     if line.rest:
         return Code(script.python(engine.sketch(line.rest, line.frameworks)), "python")

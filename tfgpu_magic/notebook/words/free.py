@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from tfgpu_magic.insight.freeing import Freed, free
 from tfgpu_magic.insight.objects import roots
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import ParsedLine
 
 
-def answer(line: Line) -> Freed:
+def answer(line: ParsedLine) -> Freed:
     """Let go, and return what became free."""
     return free(*(name for name in re.split(r"[\s,;]+", line.rest) if name))
 

@@ -7,9 +7,10 @@ import textwrap
 from collections.abc import Sequence
 
 from tfgpu_magic.model.answer import Code
+from tfgpu_magic.model.message import RESTART
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.policy.parser import WIDTH, flags, usage
-from tfgpu_magic.policy.word import RESTART, Above, Line, Word
+from tfgpu_magic.policy.word import Above, ParsedLine, Word
 
 _LINE = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
 
@@ -43,7 +44,7 @@ def _written(name: str, form: Above) -> str:
     return filled.replace("\0", " ")
 
 
-def answer(line: Line) -> Code:
+def answer(line: ParsedLine) -> Code:
     """Return the help."""
     del line
     return Code(text(table.WORDS), "text")

@@ -17,18 +17,19 @@ from tfgpu_magic.isolate.cells.cell import Cell, CellLine, without_frames
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tfgpu_magic.isolate.run import Options
 from tfgpu_magic.isolate.sinks import OwnStreams, submitted
+from tfgpu_magic.model.message import in_a_row, in_lines
 from tfgpu_magic.notebook.words.table import ISOLATED
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.arguments import MOST_PARTS, separate
 from tfgpu_magic.policy.policy import NOTHING
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import ParsedLine
 
 _WARM = "--warm"
 _WORDS = {word.name for word in parser.POLICY_WORDS}
 _NAMES = "Write names with commas and no blanks between them: `x,y`."
 
 
-def prepare(parsed: Line, cell: str, shell: Any) -> Callable[[], object]:
+def prepare(parsed: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
     """Return what runs the cell and returns its value; or detaches it, and returns its job."""
     asked = parse(parsed.rest, parsed.frameworks)
     try:
@@ -39,10 +40,10 @@ def prepare(parsed: Line, cell: str, shell: Any) -> Callable[[], object]:
     return functools.partial(jobs.Job, prepared) if asked.detach else prepared.run
 
 
-def answer(parsed: Line) -> None:
+def answer(parsed: ParsedLine) -> None:
     """Start the fork server for isolated cells, without waiting for it."""
     if parsed.rest != _WARM:
-        raise PolicyError(f"`isolate` stands above a cell. {ISOLATED.usage}")
+        raise PolicyError(in_a_row(("`isolate` stands above a cell.", ISOLATED.usage)))
     FORK_SERVER.process()
     print("Getting ready for isolated cells: TensorFlow is being imported for them.")
 
@@ -56,7 +57,7 @@ def parse(line: str, frameworks: Literal["tensorflow", "all"] = "tensorflow") ->
     tokens = line.replace(";", " ; ").split()
     _refuse_apart(tokens)
     lacks = {flag.name: flag.takes and f"{flag.name} needs {flag.takes}." for flag in ISOLATED.flags}
-    rest, given = separate(tokens, lacks, f" {ISOLATED.usage}")
+    rest, given = separate(tokens, lacks, ISOLATED.usage)
     policy: list[str] = []
     for token in rest:
         policy += _word(token, begun=bool(policy))
@@ -93,11 +94,11 @@ def _word(token: str, *, begun: bool) -> Iterator[str]:
     known = names | {flag for word in parser.POLICY_WORDS for flag, _ in word.flags if begun}
     flag = token.partition("=")[0].lower()
     if flag == "--help":
-        raise PolicyError(f"{ISOLATED.usage}\n{parser.flags(ISOLATED.flags)}")
+        raise PolicyError(in_lines((ISOLATED.usage, parser.flags(ISOLATED.flags))))
     if token.startswith("-") and flag not in known:
         tried = {tried: one.name for one in ISOLATED.flags for tried in one.tried}
         near = parser.nearest(flag, [*sorted(known), *(one.name for one in ISOLATED.flags)], tried)
-        raise PolicyError(f"isolate has no flag {flag!r}.{near} {ISOLATED.usage}")
+        raise PolicyError(in_a_row((f"isolate has no flag {flag!r}.{near}", ISOLATED.usage)))
     if flag in names:
         if begun:
             yield ";"

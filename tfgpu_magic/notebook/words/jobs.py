@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate import job_list
 from tfgpu_magic.isolate.job_list import JobStatus
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.answer import Document, grid
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.driver.look import look
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import ParsedLine
 
 _STOP = "stop"
 _HEADS = (">Job", "<State", ">Time", ">PID", "<Held", "<What")
@@ -19,13 +18,13 @@ _NONE = "No isolated cell or call goes on by itself. `%%tf_gpu isolate --detach`
 _LONGEST = 60  # characters of a cell's line
 
 
-def answer(line: Line) -> Document:
+def answer(line: ParsedLine) -> Document:
     """Return the list of the jobs; if one is to be stopped, that is begun first."""
     verb, _, number = line.rest.partition(" ")
     if line.rest and not (verb == _STOP and number.isdecimal() and job_list.stop(int(number))):
         running = ", ".join(map(str, job_list.running()))
         these = f"Job {running} can be stopped." if running else "No job runs."
-        raise PolicyError(f"`jobs {line.rest}` cannot be done. {these}{line.word.forms}")
+        raise line.word.error(f"`jobs {line.rest}` cannot be done. {these}")
     return listed(job_list.statuses(), look())
 
 

@@ -8,9 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
+from tfgpu_magic.model.message import HELP, RESTART, Line, in_a_row, in_commas, msg
 from tfgpu_magic.notebook.words import POLICIES
-from tfgpu_magic.policy.parser import find
-from tfgpu_magic.policy.word import RESTART, Line, Magic, Word
+from tfgpu_magic.policy.parser import find, unknown
+from tfgpu_magic.policy.word import Magic, ParsedLine, Word
 
 if TYPE_CHECKING:
     from IPython.core.error import UsageError
@@ -36,7 +37,8 @@ def answer(
     parsed = read(line)._replace(looking=looking, magic=magic)
     word = parsed.word
     if parsed.rest and word.alone:
-        raise PolicyError(f"`{word.name}` stands alone; {parsed.rest!r} is too much. `%tf_gpu?` explains the words.")
+        alone = f"`{word.name}` stands alone; {parsed.rest!r} is too much."
+        raise PolicyError(msg("{alone} `{help}` explains the words.", alone=alone, help=HELP))
     answered: object = module(word).answer(parsed)
     return answered
 
@@ -49,10 +51,10 @@ def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable
     """
     parsed = read(line)._replace(magic=magic)
     if parsed.word.above is None:
-        *first, last = (f"`%%tf_gpu {word.name}`" for word in _words() if word.above)
-        fitting = f"{', '.join(first)} or {last}"
-        meant = f" {parsed.name!r} stands in a line of its own, with one %." if parsed.name else ""
-        raise PolicyError(f"Above a cell, only {fitting} can stand.{meant} `%tf_gpu?` explains it.")
+        *first, last = (msg("`{line}`", line=Line(word.name, "above")) for word in _words() if word.above)
+        only = msg("Above a cell, only {first} or {last} can stand.", first=in_commas(first), last=last)
+        meant = f"{parsed.name!r} stands in a line of its own, with one %." if parsed.name else ""
+        raise PolicyError(in_a_row((only, meant, msg("`{help}` explains it.", help=HELP))))
     prepared: Callable[[], object] = module(parsed.word).prepare(parsed, cell, shell)
     return prepared
 
@@ -75,7 +77,7 @@ def _words() -> tuple[Word, ...]:
     return table.WORDS
 
 
-def read(line: str) -> Line:
+def read(line: str) -> ParsedLine:
     """Parse a line.
 
     Raises:
@@ -85,11 +87,12 @@ def read(line: str) -> Line:
     name, rest = parted(" ".join(token for token in tokens if token != RESTART))
     restart = RESTART in tokens
     if restart and not name:
-        raise PolicyError(f"{RESTART} of what? Write the words before it: `%tf_gpu limit 2GiB {RESTART}`.")
+        what = f"{RESTART} of what? Write the words before it:"
+        raise PolicyError(msg("{what} `{line}`.", what=what, line=Line("limit 2GiB", restarts=True)))
     word = next((word for word in POLICIES if word.name == name.lower()), None) or find(name, _words())
     if restart and not word.restart:
         raise PolicyError(f"`{word.name}` sets nothing, so {RESTART} has no place beside it.")
-    return Line(name, rest, restart, word)
+    return ParsedLine(name, rest, restart, word)
 
 
 def parted(text: str) -> tuple[str, str]:
@@ -102,20 +105,16 @@ def refused(error: TfGpuError, line: str, shell: Any, magic: Magic = "tf_gpu") -
     """Return the error that ends a cell whose line was refused; IPython shows no traceback, and stops "run all"."""
     from tfgpu_magic.engine import offers  # only a refusal has any
 
-    return offers.refusal(shell, line, error, explained(error, magic), magic)
+    return offers.refusal(shell, line, explained(error), magic)
 
 
-def explained(error: TfGpuError, magic: Magic = "tf_gpu") -> str:
-    """Return the text of an error; where a word that is no policy stands in a policy, the text about that word."""
-    return _explained(error).replace("%tf_gpu", f"%{magic}")
-
-
-def _explained(error: TfGpuError) -> str:
+def explained(error: TfGpuError) -> TfGpuError:
+    """Return an error; where a word that is no policy stands in a policy, the one about that word."""
     if not isinstance(error, UnknownWord):
-        return str(error)
+        return error
     for word in _words():
         if error.name.lower() in word.names:
-            return f"`{word.name}` is no policy: it stands alone, at the beginning of its line."
+            return PolicyError(f"`{word.name}` is no policy: it stands alone, at the beginning of its line.")
         if error.name.lower() in word.tried:
-            return f"{error.name!r} is not a word of %tf_gpu. {word.instead}"
-    return str(error)
+            return unknown(error.name, word.instead)
+    return error

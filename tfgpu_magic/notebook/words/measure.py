@@ -9,24 +9,25 @@ from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.host import shell as here
 from tfgpu_magic.insight import fit
 from tfgpu_magic.insight.tracker import CellMeasure
+from tfgpu_magic.model.message import in_a_row
 from tfgpu_magic.notebook.words.table import MEASURED
 from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.parser import nearest
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import ParsedLine
 
 _FIT, _AS = "--fit", "--as"
 _LACKS = {_AS: f"{_AS} which name?", _FIT: ""}
 
 
-def prepare(parsed: Line, cell: str, shell: Any) -> Callable[[], object]:
+def prepare(parsed: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
     """Return what has the cell measured."""
     flags = _flags(parsed)
     if cell.strip():  # IPython refuses an empty one
-        raise PolicyError(f"Only a whole cell is measured so. {MEASURED.usage}")
+        raise PolicyError(in_a_row(("Only a whole cell is measured so.", MEASURED.usage)))
     return lambda: _measure(shell, flags)
 
 
-def answer(line: Line) -> object:
+def answer(line: ParsedLine) -> object:
     """Have the cell measured; or return how much to ask for."""
     flags = _flags(line)
     if list(flags) == [_FIT]:
@@ -35,14 +36,14 @@ def answer(line: Line) -> object:
     return None
 
 
-def _flags(line: Line) -> Mapping[str, str]:
-    rest, flags = separate(line.rest.split(), _LACKS, f" {MEASURED.usage}")
+def _flags(line: ParsedLine) -> Mapping[str, str]:
+    rest, flags = separate(line.rest.split(), _LACKS, MEASURED.usage)
     if rest:
         tried = {other: flag.name for flag in MEASURED.flags for other in flag.tried}
         meant = nearest(rest[0], _LACKS, tried) if rest[0].startswith("-") else ""
-        raise PolicyError(f"`measure {line.rest}` cannot be done.{meant} {MEASURED.usage}")
+        raise PolicyError(in_a_row((f"`measure {line.rest}` cannot be done.{meant}", MEASURED.usage)))
     if _AS in flags and not flags[_AS].isidentifier():
-        raise PolicyError(f"{flags[_AS]!r} is no name. {MEASURED.usage}")
+        raise PolicyError(in_a_row((f"{flags[_AS]!r} is no name.", MEASURED.usage)))
     return flags
 
 

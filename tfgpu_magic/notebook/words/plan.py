@@ -6,12 +6,12 @@ from tfgpu_magic.engine import engine
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.policy import parser
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import ParsedLine
 
 offers = parser.offers
 
 
-def answer(line: Line) -> Document:
+def answer(line: ParsedLine) -> Document:
     """Return the plan."""
     policy, frameworks = line.rest, line.frameworks
     if not policy:

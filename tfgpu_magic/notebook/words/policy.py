@@ -9,9 +9,10 @@ from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
 from tfgpu_magic.model.answer import Document
+from tfgpu_magic.model.message import RESTART
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
 from tfgpu_magic.policy import parser
-from tfgpu_magic.policy.word import RESTART, Line
+from tfgpu_magic.policy.word import ParsedLine
 
 
 def offers(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
@@ -19,7 +20,7 @@ def offers(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str
     return parser.offers(tokens, gpus, RESTART)
 
 
-def answer(line: Line) -> Document:
+def answer(line: ParsedLine) -> Document:
     """Apply a policy here; or if it is too late and `--restart` is given, in a new kernel."""
     looking = line.looking or PendingLook(LOOK_TIMEOUT)  # it queries the GPUs while the words are parsed
     try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tfgpu_magic.engine.status import Status, status
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import ParsedLine
 
 
-def answer(_: Line) -> Status:
+def answer(_: ParsedLine) -> Status:
     """Return the status of the GPUs now."""
     return status()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tfgpu_magic.model.message import Line, in_a_row, msg
 from tfgpu_magic.model.parts import parts
 from tfgpu_magic.notebook.words import POLICIES
 from tfgpu_magic.policy.requests import limit
@@ -31,8 +32,10 @@ ISOLATED = Above(
         ),
     ),
     "WORDS",
-    "Write `%%tf_gpu isolate [-i NAMES] [-o NAMES] [--gpus N] [--timeout TIME] [--detach] [POLICY]`, "
-    "with a policy as in `limit 2GiB` or `--limit 2GiB`.",
+    msg(
+        "Write `{line}`, with a policy as in `limit 2GiB` or `--limit 2GiB`.",
+        line=Line("isolate [-i NAMES] [-o NAMES] [--gpus N] [--timeout TIME] [--detach] [POLICY]", "above"),
+    ),
     "Above a cell, `%%tf_gpu isolate` runs it in a process of its own. The names that it reads are sent along, those "
     "after -o are brought back, and all its GPU memory comes back. WORDS are a policy for that process; "
     "`--limit 2GiB` is `limit 2GiB`.",
@@ -43,8 +46,12 @@ MEASURED = Above(
         Flag("--fit", "", "say how much to ask for, too: from the highest peaks of this session, with a margin"),
     ),
     "",
-    "Write `%tf_gpu measure [--as NAME]` or `%%tf_gpu measure [--as NAME] [--fit]` in the first line of a cell, or "
-    "`with tfgpu_magic.measure() as m:` above a part of it.",
+    msg(
+        "Write `{line}` or `{above}` in the first line of a cell, or `with tfgpu_magic.measure() as m:` above a part "
+        "of it.",
+        line=Line("measure [--as NAME]"),
+        above=Line("measure [--as NAME] [--fit]", "above"),
+    ),
     "Above a cell, `%%tf_gpu measure` says what it did to GPU memory: the exact peak of each logical GPU, what stayed "
     "in use, and what the driver gave. The cell runs in the notebook as any other.",
 )
@@ -64,7 +71,7 @@ WORDS: tuple[Word, ...] = (
         "show GPUs, processes and this kernel's TensorFlow; also `%tf_gpu` alone",
         also=("",),
         tried=(*("memory", "mem", "usage", "info", "nvidia-smi"), *("list", "show", "gpus", "devices", "processes")),
-        instead=f"Who holds what is `%tf_gpu status`. {limit.EXAMPLES}",
+        instead=in_a_row((msg("Who holds what is `{line}`.", line=Line("status")), limit.EXAMPLES)),
         group="See who holds memory",
     ),
     Word(
@@ -72,7 +79,7 @@ WORDS: tuple[Word, ...] = (
         ("top",),
         "show the same as a live table in a notebook; it goes on while cells run",
         tried=("watch", "live", "monitor"),
-        instead="The live table is `%tf_gpu top`.",
+        instead=msg("The live table is `{line}`.", line=Line("top")),
         group="See who holds memory",
     ),
     Word(
@@ -81,7 +88,11 @@ WORDS: tuple[Word, ...] = (
         "show what its cell does to GPU memory: the exact peak, and what stays; --fit shows how much to ask for",
         flags=(("--fit", False), ("--as", True)),
         tried=("memit", "mprun", "profile", "peak", "time", "fit"),
-        instead="What a cell takes is `%%tf_gpu measure` above it; how much to ask for is `%tf_gpu measure --fit`.",
+        instead=msg(
+            "What a cell takes is `{above}` above it; how much to ask for is `{line}`.",
+            above=Line("measure", "above"),
+            line=Line("measure --fit"),
+        ),
         above=MEASURED,
         group="Understand memory",
     ),
@@ -92,7 +103,9 @@ WORDS: tuple[Word, ...] = (
         flags=(("--above", True),),
         takes=True,
         tried=("record", "history", "trace", "monitor", "chart", "timeline"),
-        instead="What each cell does to memory is `%tf_gpu track on`; `%tf_gpu track` shows it.",
+        instead=msg(
+            "What each cell does to memory is `{on}`; `{shown}` shows it.", on=Line("track on"), shown=Line("track")
+        ),
         group="Understand memory",
     ),
     Word(
@@ -101,7 +114,7 @@ WORDS: tuple[Word, ...] = (
         "show what holds this notebook's GPU memory, by name: variables, models, results, errors; the largest, or all",
         flags=(("--all", False),),
         tried=("arrays", "objects", "variables", "vars", "who", "whos", "live_arrays"),
-        instead="What holds this notebook's memory is `%tf_gpu tensors`.",
+        instead=msg("What holds this notebook's memory is `{line}`.", line=Line("tensors")),
         group="Understand memory",
     ),
     Word(
@@ -109,7 +122,7 @@ WORDS: tuple[Word, ...] = (
         ("why",),
         "explain the last out-of-memory error, and show what would help; shown automatically below the error",
         tried=("oom", "explain", "debug", "diagnose", "error"),
-        instead="Why a cell ran out of memory is `%tf_gpu why`.",
+        instead=msg("Why a cell ran out of memory is `{line}`.", line=Line("why")),
         group="Understand memory",
     ),
     Word(
@@ -119,7 +132,11 @@ WORDS: tuple[Word, ...] = (
         "free and what went back to the driver",
         takes=True,
         tried=("release", "empty_cache", "gc", "collect", "del", "delete"),
-        instead="`%tf_gpu free` lets go of what nobody needs, and of names: `%tf_gpu free x,model`.",
+        instead=msg(
+            "`{free}` lets go of what nobody needs, and of names: `{names}`.",
+            free=Line("free"),
+            names=Line("free x,model"),
+        ),
         group="Get memory back",
     ),
     Word(
@@ -128,7 +145,7 @@ WORDS: tuple[Word, ...] = (
         "run the cell in a process of its own, which gives its GPU memory back; --warm prepares for that",
         flags=(("--warm", False),),
         tried=("run", "exec", "background"),
-        instead="Above a cell, `%%tf_gpu isolate` runs it in a process of its own.",
+        instead=msg("Above a cell, `{line}` runs it in a process of its own.", line=Line("isolate", "above")),
         above=ISOLATED,
         group="Get memory back",
     ),
@@ -138,7 +155,7 @@ WORDS: tuple[Word, ...] = (
         "list the isolated cells that run in the background, with their states; `stop` ends one",
         takes=True,
         tried=("stop", "kill", "cancel"),
-        instead="`%tf_gpu jobs stop 1` ends an isolated cell that runs in the background.",
+        instead=msg("`{line}` ends an isolated cell that runs in the background.", line=Line("jobs stop 1")),
         group="Get memory back",
     ),
     *parts("word"),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.insight.objects.tensors import Tensors, tensors
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import ParsedLine
 
 _ALL = "--all"
 
 
-def answer(line: Line) -> Tensors:
+def answer(line: ParsedLine) -> Tensors:
     """Return what holds it."""
     if line.rest not in ("", _ALL):
-        raise PolicyError(f"`tensors {line.rest}` cannot be shown.{line.word.forms}")
+        raise line.word.error(f"`tensors {line.rest}` cannot be shown.")
     return tensors(everything=line.rest == _ALL)

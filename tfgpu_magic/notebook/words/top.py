@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.engine.status import Status, status
 from tfgpu_magic.host import host
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import ParsedLine
 
 if TYPE_CHECKING:
     from tfgpu_magic.notebook.widget import MemoryTable
 
 
-def answer(_: Line) -> MemoryTable | Status:
+def answer(_: ParsedLine) -> MemoryTable | Status:
     """Return the table."""
     if host() != "kernel":
         return status().once()

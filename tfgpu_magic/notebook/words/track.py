@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.host import shell
 from tfgpu_magic.insight import session, tracker
 from tfgpu_magic.insight.session import Session
 from tfgpu_magic.policy.arguments import SIZES, separate
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import ParsedLine
 from tfgpu_magic.units import parse_bytes, rounded
 
 _ON, _OFF, _ABOVE = "on", "off", "--above"
 
 
-def answer(line: Line) -> Session | None:
+def answer(line: ParsedLine) -> Session | None:
     """Switch it on or off, or return the session."""
     rest, flags = separate(line.rest.split(), {_ABOVE: f"{_ABOVE} which size?"}, line.word.forms)
     if rest == [_ON]:
@@ -29,7 +28,7 @@ def answer(line: Line) -> Session | None:
         print("Cells are not tracked any more. `%tf_gpu track` shows those that were.")
         return None
     if rest or _ABOVE in flags:
-        raise PolicyError(f"`track {line.rest}` cannot be done.{line.word.forms}")
+        raise line.word.error(f"`track {line.rest}` cannot be done.")
     return replace(session.timeline(), tracked=tracker.is_on())
 
 

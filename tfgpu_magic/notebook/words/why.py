@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.insight.why.answer import Why
-from tfgpu_magic.policy.word import Line
+from tfgpu_magic.policy.word import ParsedLine
 
 
-def answer(_: Line) -> Why:
+def answer(_: ParsedLine) -> Why:
     """Return what was shown below the cell."""
     return Why(explaining.last().explanation, asked=True)

@@ -102,7 +102,7 @@ def at_end_of_cell(shell: Any, do: Callable[[], object]) -> None:
     kernel = shell.kernel
     asked = kernel.get_parent("shell") if hasattr(kernel, "finish_metadata") else {}
     if asked.get("header", {}).get("msg_type") != _CELL:
-        raise Refused("It is parked when a cell has ended, and no cell says this: say it in one.", verdict="")
+        raise Refused("It is parked when a cell has ended, and no cell says this: say it in one.", verdict=None)
     cell, finish = _number(asked), kernel.finish_metadata
     if getattr(finish, "cell", None) == cell:  # it was asked for twice
         return

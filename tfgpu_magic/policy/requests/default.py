@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.model.message import Line, msg
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.policy import Reset
 from tfgpu_magic.policy.word import Word
 
-DROPS = "`%tf_gpu default` drops what was asked and is not in force yet; what is in force ends with a restart only."
+DROPS = msg(
+    "`{line}` drops what was asked and is not in force yet; what is in force ends with a restart only.",
+    line=Line("default"),
+)
 """What it does, for users who have tried another word."""
 
 WORD = Word(

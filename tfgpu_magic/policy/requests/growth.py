@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.said import say
+from tfgpu_magic.model.message import Line, msg
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Figures
 from tfgpu_magic.policy.policy import GpuRef, Memory
 from tfgpu_magic.policy.word import Word
 
-NO_LIMIT = say("With --release TensorFlow's memory comes from CUDA's own pool, and that keeps to no limit.")
+NO_LIMIT = "With --release TensorFlow's memory comes from CUDA's own pool, and that keeps to no limit."
 """The price of it, and why it cannot be had together with a limit."""
 
 WORD = Word(
@@ -25,7 +24,7 @@ WORD = Word(
     (("--release", False),),
     apart=(("--release", NO_LIMIT),),
     tried=("allow_growth", "grow", "set_memory_growth"),
-    instead="Memory growth is `%tf_gpu growth`.",
+    instead=msg("Memory growth is `{line}`.", line=Line("growth")),
 )
 
 _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
@@ -86,10 +85,10 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Growth]:
     """Parse what follows the word."""
     setting = " ".join(values).lower() or "on"
     if setting not in (*_ON, *_OFF):
-        raise PolicyError(f"growth is on or off, not {' '.join(values)!r}.{WORD.forms}")
+        raise WORD.error(f"growth is on or off, not {' '.join(values)!r}.")
     release = "--release" in flags
     if release and setting in _OFF:
-        raise PolicyError(f"What is taken at once is not given back: `growth off` has no --release.{WORD.forms}")
+        raise WORD.error("What is taken at once is not given back: `growth off` has no --release.")
     return [Growth(on=setting in _ON, release=release)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.model.said import say
+from tfgpu_magic.model.message import Line, msg
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_text, whole
 from tfgpu_magic.policy.policy import GpuRef, Sized
@@ -17,7 +17,9 @@ from tfgpu_magic.units import rounded
 _GONE = "`limit fair` is gone. Write a share, such as `limit 20%` for four notebooks on a GPU."
 """The answer to the word for an equal part of what is free."""
 
-EXAMPLES = "A part of every GPU's memory is `%tf_gpu limit 40%`, a size `%tf_gpu limit 2GiB`."
+EXAMPLES = msg(
+    "A part of every GPU's memory is `{share}`, a size `{size}`.", share=Line("limit 40%"), size=Line("limit 2GiB")
+)
 """What to write, for users who have tried another word."""
 
 WORD = Word(
@@ -84,8 +86,8 @@ class Limit(Sized):
         """Return the limit in bytes, a percentage beside it."""
         total = rounded(sum(limits))
         if isinstance(self.amount, Percentage):
-            return say("{amount} is {size}", amount=self.amount, size=total)
-        return say("the limit is {size}", size=total)
+            return f"{self.amount} is {total}"
+        return f"the limit is {total}"
 
     def smallest(self, limits: tuple[int, ...]) -> str:
         """Return the amount as it was written."""
@@ -99,18 +101,18 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit]:
     for value in arguments.parts(values):
         target, equals, size = value.rpartition("=")
         if equals and not size:
-            raise PolicyError(f"A limit of how much? {value!r} has no size.{WORD.forms}")
+            raise WORD.error(f"A limit of how much? {value!r} has no size.")
         if equals and "--gpu" in flags:
-            raise PolicyError(f"GPU {target} or GPU {flags['--gpu']}? Name the GPU in one way only.{WORD.forms}")
+            raise WORD.error(f"GPU {target} or GPU {flags['--gpu']}? Name the GPU in one way only.")
         if size.lower() == "fair":
             raise PolicyError(_GONE)
         amount = arguments.amount(size)
         for gpu in map(arguments.gpu, arguments.listed([target])) if equals else arguments.flagged(flags):
             if gpu in limits:
-                raise PolicyError(f"{'Every GPU' if gpu is None else f'GPU {gpu}'} has two limits.{WORD.forms}")
+                raise WORD.error(f"{'Every GPU' if gpu is None else f'GPU {gpu}'} has two limits.")
             limits[gpu] = Limit(amount, gpu, grow="--grow" in flags)
     if not limits:
-        raise PolicyError(f"A limit of how much?{WORD.forms}")
+        raise WORD.error("A limit of how much?")
     return [limits[gpu] for gpu in sorted(limits, key=lambda gpu: gpu is not None)]  # the limit for every GPU first
 
 

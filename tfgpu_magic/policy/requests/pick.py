@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError, Refused
-from tfgpu_magic.model.said import in_lines, say
+from tfgpu_magic.model.message import Line, Message, in_lines, msg
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Amount, amount_bytes, amount_text, context_bytes
@@ -56,7 +56,7 @@ class Pick(Choice):
             try:
                 return replace(self, or_cpu=False).choose(gpus)
             except Refused as error:
-                gpus.note(in_lines((error.reason, say("So TensorFlow uses the CPU."))))
+                gpus.note(in_lines((error.reason, "So TensorFlow uses the CPU.")))
                 return []
         given = gpus.given(self.count)
         enough = [gpu for gpu in gpus.useful(given) if (gpu.free or 0) >= self._needed(gpu)]
@@ -90,17 +90,17 @@ class Pick(Choice):
         """Return the bytes that must be free: what is needed, and the context that comes with it."""
         return (0 if self.need is None else amount_bytes(self.need, gpu.most or 0)) + context_bytes(gpu.total or 0)
 
-    def _too_few(self, enough: int, given: Sequence[Gpu], bound: str) -> Refused:
+    def _too_few(self, enough: int, given: Sequence[Gpu], bound: Message | None) -> Refused:
         """Return the error for more GPUs than have so much free, among those that this process may have."""
-        what = say("1 GPU") if self.count == 1 else say("{count} GPUs", count=self.count)
+        what = "1 GPU" if self.count == 1 else f"{self.count} GPUs"
         if self.need is not None:
-            what = say("{what} with {size} free, and room for CUDA's context,", what=what, size=amount_text(self.need))
-        can = say("{count} can", count=enough) if enough else say("no GPU has it")
-        lines = [say("{what} cannot be had now; {can}.", what=what, can=can)]
+            what = f"{what} with {amount_text(self.need)} free, and room for CUDA's context,"
+        can = f"{enough} can" if enough else "no GPU has it"
+        lines = [msg("{what} cannot be had now; {can}.", what=what, can=can)]
         for gpu in given:
-            figure = gpu.error if gpu.free is None else say("{size} free", size=rounded(gpu.free))
-            lines.append(say("  GPU {gpus}: {text}", gpus=gpu.label, text=figure))
-        return Refused(in_lines([*lines, *([say("  {one}", one=bound)] if bound else [])]))
+            figure = gpu.error if gpu.free is None else f"{rounded(gpu.free)} free"
+            lines.append(msg("  GPU {gpu}: {figure}", gpu=gpu.label, figure=figure))
+        return Refused(in_lines([*lines, bound and msg("  {bound}", bound=bound)]))
 
 
 def _freest(gpus: Sequence[Gpu], claims: Mapping[str, float]) -> Gpu:
@@ -122,9 +122,9 @@ def _freest(gpus: Sequence[Gpu], claims: Mapping[str, float]) -> Gpu:
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Pick]:
     """Parse what follows the word."""
     if len(values) > 1:
-        raise PolicyError(f"How many GPUs? {' '.join(values)!r} is not one number.{WORD.forms}")
+        raise WORD.error(f"How many GPUs? {' '.join(values)!r} is not one number.")
     if values and values[0].lower() == "all":
-        raise PolicyError("How many GPUs? For all of them, write `%tf_gpu visible all`.")
+        raise PolicyError(msg("How many GPUs? For all of them, write `{line}`.", line=Line("visible all")))
     count = arguments.count(values[0], 1, "GPUs to pick are") if values else 1
     need = arguments.amount(flags["--need"]) if "--need" in flags else None
     return [Pick(count, need, "--or-cpu" in flags)]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.model.said import say
 from tfgpu_magic.policy import arguments, memory
 from tfgpu_magic.policy.memory import Amount, Figures, amount_text, part, whole
 from tfgpu_magic.policy.policy import Cpus, GpuRef, Sized
@@ -73,8 +72,8 @@ class Split(Sized):
         """Return the sum of the parts, and the parts."""
         total = rounded(sum(limits))
         if isinstance(self.parts, int) or len(self.parts) == 1:
-            return say("the limit is {size}", size=total)
-        return say("{amount} is {size}", amount=" + ".join(map(amount_text, self.parts)), size=total)
+            return f"the limit is {total}"
+        return f"{' + '.join(map(amount_text, self.parts))} is {total}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +95,12 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Split | Sp
     """Parse what follows the word."""
     sizes = arguments.parts(values)
     if not sizes:
-        raise PolicyError(f"Split into what?{WORD.forms}")
+        raise WORD.error("Split into what?")
     counted = len(sizes) == 1 and arguments.is_number(sizes[0])
     count = arguments.count(sizes[0], 2, "A device is split into") if counted else None
     if "--cpu" in flags:
         if count is None or len(flags) > 1:
-            raise PolicyError(f"The CPU is split into a number of equal parts, and that is all.{WORD.forms}")
+            raise WORD.error("The CPU is split into a number of equal parts, and that is all.")
         return [SplitCpu(count)]
     if len(sizes) > arguments.MOST_PARTS:
         raise PolicyError(f"{len(sizes)} parts are too many; {arguments.MOST_PARTS} is the most.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.model.message import Line, msg
 from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.policy import Candidates, Choice, GpuRef
@@ -17,7 +18,7 @@ WORD = Word(
     ("visible 0,1", "visible 3,2", "visible GPU-<uuid>", "visible none", "visible all"),
     "set which GPUs TensorFlow sees, and in which order",
     tried=("none", "all", "cpu", "use", "select"),
-    instead="Which GPUs TensorFlow sees is `%tf_gpu visible none`, `visible all`, `visible 0,1`.",
+    instead=msg("Which GPUs TensorFlow sees is `{line}`, `visible all`, `visible 0,1`.", line=Line("visible none")),
 )
 
 
@@ -75,11 +76,11 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Visible]:
     del flags
     refs = arguments.listed(values)
     if not refs:
-        raise PolicyError(f"Which GPUs?{WORD.forms}")
+        raise WORD.error("Which GPUs?")
     if len(refs) == 1 and refs[0].lower() in ("all", "none"):
         return [Visible(None if refs[0].lower() == "all" else ())]
     if refs == ["-1"]:
-        raise PolicyError("'-1' is not a GPU. For none, write `%tf_gpu visible none`.")
+        raise PolicyError(msg("'-1' is not a GPU. For none, write `{line}`.", line=Line("visible none")))
     gpus = tuple(map(arguments.gpu, refs))
     if len(set(gpus)) < len(gpus):
         raise PolicyError(f"A GPU is named twice in {' '.join(values)!r}; CUDA would then show none.")

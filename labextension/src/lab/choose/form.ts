@@ -243,9 +243,9 @@ function said(outcome: Outcome, take: Hands['take'], trans: Translation): unknow
     case 'late':
     case 'applied': {
       const takes = outcome.takes.map(({ gpu, takes: what }) => trans.__('GPU %1: %2', gpu, what)).join('; ');
-      const fits = outcome.warns ? '' : trans.__('It fits.');
+      const fits = outcome.notes.some(({ severity }) => severity === 'warning') ? '' : trans.__('It fits.');
       return html`${takes ? html`<p>${fits} ${takes}.</p>` : nothing}
-      ${outcome.notes.map(note => html`<p class="tfgpu-choose-note">${prose(note)}</p>`)}`;
+      ${outcome.notes.map(({ text }) => html`<p class="tfgpu-choose-note">${prose(text)}</p>`)}`;
     }
     case 'refused':
     case 'wrong':

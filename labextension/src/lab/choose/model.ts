@@ -230,9 +230,10 @@ export class ChooserModel {
   /** What there is to say of a policy that was applied; not what was shown of its plan before. */
   private report({ standing, loads, notes, said }: Planned, shown: Outcome | null): string {
     const { trans } = this.around;
-    const known = shown && 'notes' in shown ? shown.notes : [];
+    const known = shown && 'notes' in shown ? shown.notes.map(({ text }) => text) : [];
+    const news = notes.map(({ text }) => text).filter(text => !known.includes(text));
     const loaded = loads ? trans.__('tfgpu_magic was loaded for it.') : '';
-    return [standing, loaded, ...notes.filter(note => !known.includes(note)), said].filter(Boolean).join('\n');
+    return [standing, loaded, ...news, said].filter(Boolean).join('\n');
   }
 
   /** Wait for a kernel that is busy, but no longer than for a moment; null where it would answer now. */
