@@ -25,7 +25,7 @@ PARK = "%tf_gpu park"
 DIGEST = """
 %tf_gpu growth --release
 import hashlib, sys, numpy as np, tensorflow as tf
-from tests.parking.test_tensorflow import content, fill
+from tests.parking.variables import content, fill
 from tfgpu_magic.isolate.user_code import frames, module_of
 def running():
     return {module_of(one).split(".")[0] for top in sys._current_frames().values() for one in frames(top)}
