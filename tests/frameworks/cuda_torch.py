@@ -23,6 +23,7 @@ import tfgpu_magic
 from tests.parking.test_host_memory import host_room
 from tests.sizes import MIB
 from tfgpu_magic.frameworks import cuda, registry
+from tfgpu_magic.parking import host_memory
 from tfgpu_magic.parking.arrays import MovedArrays, survey
 from tfgpu_magic.parking.frameworks.torch import _of_tensor
 from tfgpu_magic.simgpu import Machine, build
@@ -108,6 +109,7 @@ def parked(cycles: int, part: float) -> dict[str, Any]:
         moves.move_back(lambda: True, lambda _: None)
         again.append((content(tensors) == before, streams() == on, [one.device for one in storages] == devices))
         moves.move_out()
+        host_memory.trim()
         kept.append((this.num_fds(), this.num_threads(), this.memory_info().rss))
     moves.move_back(lambda: True, lambda _: None)
     figures.append(held())
@@ -120,6 +122,26 @@ def parked(cycles: int, part: float) -> dict[str, Any]:
         "after": content(tensors) == before,
         "current": torch.cuda.current_device(),
     }
+
+
+def keras() -> bool:
+    """Park a Keras model on PyTorch, come back, and go on without the GPU; return whether all values are the same."""
+    os.environ["KERAS_BACKEND"] = "torch"
+    keras = importlib.import_module("keras")
+    model = keras.Sequential([keras.Input((512,)), keras.layers.Dense(512), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+    tensors = [one.value for one in (*model.variables, *model.optimizer.variables)]
+    fill(tensors)
+    before, moves = content(tensors), MovedArrays()
+    moves.move_out()
+    moves.move_back()
+    assert content(tensors) == before
+    moves.move_out()
+    moves.make_unreadable()
+    made, count, _ = moves.in_host_memory(model)
+    same = [hashlib.sha256(one.tobytes()).digest() for one in made.values()] == before
+    return same and count == len(tensors) and "sequential/dense/kernel" in made
 
 
 def storages_of(tensors: Iterable[Any]) -> Iterator[Any]:

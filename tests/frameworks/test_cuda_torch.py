@@ -118,6 +118,10 @@ def test_what_was_emptied_cannot_be_used_in_any_way_without_the_gpu(path: str) -
     assert on_machine(path, cuda_torch.unreadable) == [UNREADABLE] * 15
 
 
+def test_a_keras_model_on_pytorch_is_parked_and_is_arrays_by_the_paths_of_its_variables(path: str) -> None:
+    assert on_machine(path, cuda_torch.keras)
+
+
 def test_a_limit_holds_from_the_first_use_on_and_moves_no_current_gpu_and_makes_no_context(path: str) -> None:
     found = on_machine(path, cuda_torch.steps)
 

@@ -285,6 +285,23 @@ def test_under_a_policy_that_gives_nothing_back_it_is_refused_with_the_line_to_w
 
 
 @on("8GiB")
+def test_once_all_is_back_its_copies_are_no_memory_of_the_process_any_more() -> None:
+    """The C library keeps what was freed, if it is less than 32 MiB each."""
+    import psutil
+    from IPython.core.interactiveshell import InteractiveShell
+
+    kept = variables(*[2 * MIB] * 40)
+    this, process = psutil.Process(), GatedProcess(InteractiveShell.instance(), MovedArrays())
+    before = this.memory_info().rss
+    for _ in range(2):
+        assert not process.park()
+        process._come()
+        until(lambda: this.memory_info().rss < before + 64 * MIB)
+
+    assert len(kept) == 40
+
+
+@on("8GiB")
 def test_fifty_times_there_and_back_keeps_no_thread_no_file_and_no_copy() -> None:
     import psutil
     from IPython.core.interactiveshell import InteractiveShell

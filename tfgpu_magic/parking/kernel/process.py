@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from tfgpu_magic.host import here
+from tfgpu_magic.parking import host_memory
 from tfgpu_magic.parking.arrays import MovedArrays
 from tfgpu_magic.parking.kernel import ipython, running_code
 from tfgpu_magic.parking.kernel.gate import (
@@ -82,6 +83,7 @@ class Attempt:
         except Exception as error:  # those who wait must hear of it
             trouble = str(error) or type(error).__name__
         self._trouble.set_result(trouble)
+        host_memory.trim()  # while whoever has waited goes on
 
 
 class GatedProcess:
