@@ -190,7 +190,12 @@ def stops_midway(way: str) -> None:
     if way == "put_back":
         moved.move_out()
     real = getattr(parked.Variable, way)
-    calls = iter([real] * 5 + [lambda _: reached.set() or threading.Event().wait()])
+
+    def stops(_: Any) -> None:
+        reached.set()
+        threading.Event().wait()
+
+    calls = iter([real] * 5 + [stops])
     setattr(parked.Variable, way, lambda one: next(calls)(one))
     does = moved.move_out if way == "take_out" else moved.move_back
     threading.Thread(target=lambda *_: does(), args=kept, daemon=True).start()

@@ -72,8 +72,7 @@ class Gate:
             self._undo.callback(owner.__setitem__, name, owner[name])
             owner[name] = value
             return
-        own = vars(owner) if hasattr(owner, "__dict__") else None
-        if own is None or name in own:
+        if name in vars(owner):
             self._undo.callback(setattr, owner, name, getattr(owner, name))
         else:  # it is its class's
             self._undo.callback(delattr, owner, name)

@@ -165,7 +165,7 @@ class GatedProcess:
         """Have everything back before user code runs, in any thread, or raise `StillParked`."""
         shown = ProgressDisplay(self._shell)
         try:
-            with interruptible():
+            with on_interrupt(signal.default_int_handler):  # a kernel may have another one by now
                 while attempt := self._joined():
                     trouble = attempt.wait(shown if in_cell else lambda _: None)
                     if not attempt.out:
@@ -249,7 +249,7 @@ def _against(names: Sequence[str], *, busy: bool) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _handled(handler: Callable[..., object]) -> Iterator[None]:
+def on_interrupt(handler: Callable[..., object]) -> Iterator[None]:
     """Have Ctrl-C and Jupyter's interrupt call a function in the block, if that runs on the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -261,14 +261,9 @@ def _handled(handler: Callable[..., object]) -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
 
 
-def interruptible() -> contextlib.AbstractContextManager[None]:
-    """Let an interrupt raise `KeyboardInterrupt` in a block."""
-    return _handled(signal.default_int_handler)
-
-
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[Sequence[int]]:
     """Raise no `KeyboardInterrupt` in a block, which is given the interrupts: nothing is to be left half done."""
     interrupts = list[int]()
-    with _handled(lambda number, _: interrupts.append(number)):
+    with on_interrupt(lambda number, _: interrupts.append(number)):
         yield interrupts
