@@ -238,7 +238,7 @@ class GatedProcess:
 
 
 def _against(names: Sequence[str], *, busy: bool) -> Iterator[str]:
-    """Give the reasons against parking that are in the code that runs."""
+    """Yield the reasons against parking that are in the code that runs."""
     if busy:
         yield "A cell is running. A notebook can be parked only between cells."
     if names:
