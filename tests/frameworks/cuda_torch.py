@@ -7,8 +7,10 @@ nothing. Where PyTorch asks for a version of a library, the loader wants that be
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib
 import os
+import random
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
@@ -18,9 +20,11 @@ from typing import Any
 import psutil
 
 import tfgpu_magic
+from tests.parking.test_host_memory import host_room
 from tests.sizes import MIB
 from tfgpu_magic.frameworks import cuda, registry
-from tfgpu_magic.parking.arrays import MovedArrays
+from tfgpu_magic.parking import host_memory
+from tfgpu_magic.parking.arrays import MovedArrays, survey
 from tfgpu_magic.parking.frameworks.torch import _of_tensor
 from tfgpu_magic.simgpu import Machine, build
 
@@ -57,8 +61,11 @@ def steps() -> dict[str, Any]:
     return found | {"GPU and contexts after a fraction": now()}
 
 
-def parked() -> dict[str, Any]:
-    """Fill tensors of every kind on two GPUs with random bytes, park them, and come back; return what was found."""
+def parked(cycles: int, part: float) -> dict[str, Any]:
+    """Fill tensors of every kind on two GPUs with random bytes, park them, and come back; return what was found.
+
+    Beside them there is as much as is a part of the room in host memory.
+    """
     torch = importlib.import_module("torch")
     machine = Machine.current()
     assert machine is not None
@@ -80,8 +87,11 @@ def parked() -> dict[str, Any]:
     with torch.cuda.stream(side):
         tensors.append(torch.empty(3 * MIB, dtype=torch.uint8, device="cuda:1"))
     tensors.append(torch.empty(2 * MIB, dtype=torch.uint8))  # stays on the CPU
-    storages = [*storages_of(tensors)]
     fill(tensors)
+    while part and survey().leaving < part * host_room():
+        tensors.append(torch.empty(256 * MIB, dtype=torch.uint8, device=f"cuda:{len(tensors) % 2}"))
+        fill(tensors[-1:])
+    storages = [*storages_of(tensors)]
 
     def streams() -> dict[int, int]:
         there = [(block, segment) for segment in torch.cuda.memory_snapshot() for block in segment["blocks"]]
@@ -95,12 +105,12 @@ def parked() -> dict[str, Any]:
     figures.append(held())
     sizes = {one.nbytes() for one in storages}
     again, this, kept = [], psutil.Process(), []
-    for number in range(50):
+    for _ in range(cycles):
         moves.move_back(lambda: True, lambda _: None)
         again.append((content(tensors) == before, streams() == on, [one.device for one in storages] == devices))
         moves.move_out()
-        if number in (9, 49):
-            kept.append((this.num_fds(), this.num_threads(), this.memory_info().rss))
+        host_memory.trim()
+        kept.append((this.num_fds(), this.num_threads(), this.memory_info().rss))
     moves.move_back(lambda: True, lambda _: None)
     figures.append(held())
     return {
@@ -114,6 +124,26 @@ def parked() -> dict[str, Any]:
     }
 
 
+def keras() -> bool:
+    """Park a Keras model on PyTorch, come back, and go on without the GPU; return whether all values are the same."""
+    os.environ["KERAS_BACKEND"] = "torch"
+    keras = importlib.import_module("keras")
+    model = keras.Sequential([keras.Input((512,)), keras.layers.Dense(512), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+    tensors = [one.value for one in (*model.variables, *model.optimizer.variables)]
+    fill(tensors)
+    before, moves = content(tensors), MovedArrays()
+    moves.move_out()
+    moves.move_back()
+    assert content(tensors) == before
+    moves.move_out()
+    moves.make_unreadable()
+    made, count, _ = moves.in_host_memory(model)
+    same = [hashlib.sha256(one.tobytes()).digest() for one in made.values()] == before
+    return same and count == len(tensors) and "sequential/dense/kernel" in made
+
+
 def storages_of(tensors: Iterable[Any]) -> Iterator[Any]:
     """Give the storages on GPUs of tensors, of their gradients, and of their parts."""
     return (one for tensor in tensors for _, one in _of_tensor(tensor))
@@ -123,13 +153,15 @@ def fill(tensors: Iterable[Any]) -> None:
     """Fill them with random bytes of their own from the host: nothing is computed here."""
     torch = importlib.import_module("torch")
     for storage in storages_of(tensors):
-        storage.copy_(torch.frombuffer(bytearray(os.urandom(storage.nbytes())), dtype=torch.uint8).untyped_storage())
+        storage.copy_(
+            torch.frombuffer(bytearray(random.randbytes(storage.nbytes())), dtype=torch.uint8).untyped_storage()
+        )
 
 
 def content(tensors: Iterable[Any]) -> list[bytes]:
-    """Return their bytes."""
-    there = [one.cpu() for one in storages_of(tensors)]
-    return [ctypes.string_at(one.data_ptr(), one.nbytes()) for one in there]
+    """Return digests of their bytes."""
+    there = (one.cpu() for one in storages_of(tensors))
+    return [hashlib.sha256((ctypes.c_char * one.nbytes()).from_address(one.data_ptr())).digest() for one in there]
 
 
 def unreadable() -> list[str]:

@@ -37,14 +37,15 @@ def found_first(machine: Machine, path: str) -> dict[str, str]:
     return {"LD_LIBRARY_PATH": f"{path}{os.pathsep}{machine.environ()['LD_LIBRARY_PATH']}"}
 
 
-def on_machine(path: str, function: Callable[[], Any]) -> Any:
-    """Return what a function returns on a machine with two GPUs."""
-    with Machine.create("2x8GiB") as machine:
-        return run(machine, function, env=found_first(machine, path), fresh=True)
+def on_machine(path: str, function: Callable[..., Any], *args: Any, gpus: str = "2x8GiB") -> Any:
+    """Return what a function returns on a machine."""
+    with Machine.create(gpus) as machine:
+        return run(machine, function, *args, env=found_first(machine, path), fresh=True)
 
 
-def test_tensors_of_every_kind_go_to_host_memory_and_come_back_fifty_times(path: str) -> None:
-    found = on_machine(path, cuda_torch.parked)
+@pytest.mark.parametrize(("cycles", "part"), [(50, 0.0), (2, 0.6)])
+def test_tensors_of_every_kind_go_to_host_memory_and_come_back(path: str, cycles: int, part: float) -> None:
+    found = on_machine(path, cuda_torch.parked, cycles, part, gpus="2x128GiB")
     before, away, after = found["held"]
 
     assert found["storages"] > 200
@@ -52,7 +53,7 @@ def test_tensors_of_every_kind_go_to_host_memory_and_come_back_fifty_times(path:
     assert found["same"] == {(True, True, True)}  # the bytes, the allocator's stream, and the device
     assert found["after"]
     assert found["current"] == 0
-    (files, threads, size), (files_after, threads_after, size_after) = found["kept"]
+    (files, threads, size), (files_after, threads_after, size_after) = (found["kept"][one] for one in (cycles // 5, -1))
     assert (files_after, threads_after) == (files, threads)
     assert size_after - size < 64 * MIB  # a copy that was kept each time would make 1,360
     for gpu in range(2):
@@ -115,6 +116,10 @@ def test_a_notebook_that_has_trained_is_parked_and_its_next_cell_finds_every_byt
 
 def test_what_was_emptied_cannot_be_used_in_any_way_without_the_gpu(path: str) -> None:
     assert on_machine(path, cuda_torch.unreadable) == [UNREADABLE] * 15
+
+
+def test_a_keras_model_on_pytorch_is_parked_and_is_arrays_by_the_paths_of_its_variables(path: str) -> None:
+    assert on_machine(path, cuda_torch.keras)
 
 
 def test_a_limit_holds_from_the_first_use_on_and_moves_no_current_gpu_and_makes_no_context(path: str) -> None:

@@ -1,4 +1,8 @@
-"""Real kernels on a simulated machine, what pages send them, and what they show."""
+"""Real kernels on a simulated machine, what pages send them, and what they show.
+
+Kernels compute nothing there. So every variable is filled with random bytes of its own from the host, and a digest of
+all of them is taken before and after.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ import pytest
 
 from scripts import _notebooks
 from tests.jupyter import Notebook, Server, configure, reply_to
+from tests.sizes import LITTLE
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
@@ -28,6 +33,27 @@ del _wait
 """
 """What a kernel runs that waits as long as a busy machine takes."""
 
+
+PARK = "%tf_gpu park"
+BEGIN = """
+%tf_gpu growth --release
+import hashlib
+import numpy as np, tensorflow as tf
+from tests.parking.variables import content, fill
+def digest():
+    return hashlib.sha256(b"".join(one for _, one in sorted(content().items()))).hexdigest()
+"""
+MODEL = f"""
+{BEGIN}
+model = tf.keras.Sequential([tf.keras.Input((512,)), tf.keras.layers.Dense(2048), tf.keras.layers.Dense(1)])
+model.compile("adam", "mse")
+history = model.fit(np.zeros((64, 512), "float32"), np.zeros(64, "float32"), epochs=2)
+table = tf.Variable(tf.zeros(16 * 2**20))
+step = tf.function(lambda: table.read_value())
+step()
+fill()
+"""
+"""A notebook that has trained a model, and has a variable of 64 MiB."""
 
 SLOW = """
 from pathlib import Path
@@ -62,11 +88,36 @@ def seen(gpus: str, folder: Path) -> Iterator[Machine]:
         yield machine
 
 
-def digest_in(said: str) -> str:
-    """Return the digest that a cell has printed."""
-    found = re.search(r"\b[0-9a-f]{64}\b", said)
-    assert found is not None, said
-    return found[0]
+class Parkable(Notebook):
+    """A notebook that has variables on a GPU, and can print the digest of all of them.
+
+    Attributes:
+        digest: that of its variables as they are when nothing has changed them.
+    """
+
+    def __init__(self, site: Site, path: str, begin: str) -> None:
+        super().__init__(site.server, path)
+        self.machine = site.machine
+        self.digest = self.finds(begin)
+
+    def finds(self, code: str = "") -> str:
+        """Return the digest of what a cell finds, after some code."""
+        said = self.run(f"{code}\nprint(digest())")
+        found = re.search(r"\b[0-9a-f]{64}\b", said)
+        assert found is not None, said
+        return found[0]
+
+    def held(self) -> int:
+        """Return what it holds of the GPU."""
+        return self.machine.held(pid=self.pid)
+
+    def park(self) -> int:
+        """Park it, and return what it holds then."""
+        said = self.run(PARK)
+        stays = r"(\d+ [BK]\w* and )?CUDA's context stays? on the GPU\."  # Keras keeps tensors of its own
+        assert re.search(rf"Parked in [\d.]+ s: \d+ MiB in host memory; {stays}", said), said
+        assert self.held() in LITTLE
+        return self.held()
 
 
 def home(folder: Path) -> Path:

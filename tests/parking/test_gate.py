@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -288,23 +287,3 @@ def test_each_page_that_asks_for_a_widget_of_the_users_own_class_is_answered(mon
     asyncio.run(ask())
 
     assert sorted(answered) == [("another", 1), ("one", 2)]
-
-
-# --- all of it ---
-
-
-def test_everything_is_put_back() -> None:
-    class Thing:
-        def method(self) -> str:
-            return "its own"
-
-    thing, table = Thing(), {"a": 1}
-    gate = Gate(Back(), [])
-    gate.close()
-    gate.replace(thing, "method", lambda: "another")
-    gate.replace(table, "a", 2)
-
-    assert (thing.method(), table["a"], gc.isenabled()) == ("another", 2, False)
-    gate.open()
-    assert (thing.method(), table["a"], gc.isenabled()) == ("its own", 1, True)
-    assert vars(thing) == {}

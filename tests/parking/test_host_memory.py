@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import bisect
 from typing import Any
 
 import pytest
 
 from tests.processes import program
-from tests.sizes import GIB
+from tests.sizes import GIB, MIB
 from tfgpu_magic.isolate import host_memory as readings
 from tfgpu_magic.isolate.host_memory import CgroupLimit
 from tfgpu_magic.parking import host_memory
 from tfgpu_magic.parking.frameworks import ParkingError
 from tfgpu_magic.parking.host_memory import room, shortage
+
+
+def host_room() -> int:
+    """Return the bytes that may go to host memory now."""
+    return bisect.bisect_left(range(2**20), True, key=lambda size: bool(host_memory.shortage(size * MIB))) * MIB
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ import pytest
 
 from tests.command.shell import tfgpu
 from tests.jupyter import Notebook, reply_to
-from tests.parking.notebooks import Site, ask, digest_in
-from tests.parking.test_kernel import BEGIN
+from tests.parking.notebooks import Parkable, Site, ask
 from tests.sizes import LITTLE, MIB
 from tests.waiting import until
 from tfgpu_magic.errors import PolicyError
@@ -24,32 +23,22 @@ from tfgpu_magic.parking.outcome import BUSY, UNLOADED, ParkOutcome
 
 
 @pytest.fixture(scope="module")
-def trained(site: Site) -> Iterator[Notebook]:
-    notebook = Notebook(site.server, "model.ipynb")
-    notebook.run(BEGIN)
-    yield notebook
-    notebook.end()
-
-
-@pytest.fixture(scope="module")
 def other(site: Site) -> Iterator[Notebook]:
-    notebook = Notebook(site.server, "other.ipynb")
-    yield notebook
-    notebook.end()
+    with Notebook(site.server, "other.ipynb") as notebook:
+        yield notebook
 
 
-def test_a_kernel_parks_itself_when_it_is_asked(trained: Notebook) -> None:
-    digest = digest_in(trained.run("print(digest())"))
+def test_a_kernel_parks_itself_when_it_is_asked(trained: Parkable) -> None:
     outcome = other_notebooks.ask_to_park(trained.pid)
     again = other_notebooks.ask_to_park(trained.pid)
 
     assert outcome.parked, outcome
     assert "in host memory; CUDA's context stays on the GPU." in outcome.lines[0]
     assert again == ParkOutcome(True, ["It is parked already."])
-    assert digest_in(trained.run("print(digest())")) == digest
+    assert trained.finds() == trained.digest
 
 
-def test_a_kernel_in_a_cell_is_not_parked_nor_later(trained: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_in_a_cell_is_not_parked_nor_later(trained: Parkable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(other_notebooks, "BEGIN_TIMEOUT", 0.1)
     asked = trained.client.execute("input()", allow_stdin=True)
     trained.client.get_stdin_msg(timeout=240)
@@ -61,6 +50,7 @@ def test_a_kernel_in_a_cell_is_not_parked_nor_later(trained: Notebook, monkeypat
 
     assert outcome == ParkOutcome(False, [BUSY])
     assert "Parked in" in other_notebooks.ask_to_park(trained.pid).lines[0]
+    assert trained.finds() == trained.digest
 
 
 def test_what_is_no_kernel_is_not_asked(other: Notebook) -> None:
@@ -102,13 +92,12 @@ def test_nobody_keeps_room_for_what_is_parked(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_notebook_is_parked_by_its_name_and_every_view_says_so(
-    site: Site, trained: Notebook, other: Notebook
+    site: Site, trained: Parkable, other: Notebook
 ) -> None:
     def row() -> dict[str, Any]:
         rows = json.loads(tfgpu(site.machine, "status", "--json").stdout)["state"]["rows"].values()
         return dict(next(one for one in rows if one["owner"] == "model.ipynb"))
 
-    digest = digest_in(trained.run("print(digest())"))
     offered = ask(other, "complete_request", {"code": "%tf_gpu park m", "cursor_pos": 14})["matches"]
     said = other.run("%tf_gpu park model.ipynb")
     parked = row()
@@ -120,13 +109,13 @@ def test_a_notebook_is_parked_by_its_name_and_every_view_says_so(
     assert parked["held"] in LITTLE
     assert re.search(r"parked: 0\.1 GiB in host memory, 0\.[23] GiB stay", other.run("%tf_gpu status"))
     assert "It is parked already." in other.run("%tf_gpu park model.ipynb")
-    assert digest_in(trained.run("print(digest())")) == digest
+    assert trained.finds() == trained.digest
     until(lambda: "back" in row())
     assert "parked" not in row()
     assert "back in " in other.run("%tf_gpu status")
 
 
-def test_what_is_not_parked_says_why_and_what_to_do(trained: Notebook, other: Notebook) -> None:
+def test_what_is_not_parked_says_why_and_what_to_do(trained: Parkable, other: Notebook) -> None:
     nobody = other.run("%tf_gpu park nobody.ipynb")
     trained.run("%unload_ext tfgpu_magic")
     without = other.run("%tf_gpu park model.ipynb")

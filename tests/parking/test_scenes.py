@@ -1,13 +1,8 @@
-"""Notebooks as people have them are parked and come back whole: real kernels with the real TensorFlow.
-
-Kernels compute nothing on a simulated machine. So every variable is filled with random bytes of its own from the host,
-and the digest of all of them is taken before and after.
-"""
+"""Notebooks as people have them are parked and come back whole: real kernels with the real TensorFlow."""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,27 +11,32 @@ import psutil
 import pytest
 
 from tests.jupyter import LEAN, Notebook, reply_to
-from tests.parking.notebooks import Site, answered, ask, ask_for_widgets, button, heard, send, send_custom
-from tests.sizes import CONTEXT, LITTLE, MIB
+from tests.parking.notebooks import (
+    BEGIN,
+    PARK,
+    Parkable,
+    Site,
+    answered,
+    ask,
+    ask_for_widgets,
+    button,
+    heard,
+    send,
+    send_custom,
+)
+from tests.sizes import CONTEXT, MIB
 from tests.waiting import until
 from tfgpu_magic.parking.frameworks import tensorflow as parked
 
-PARK = "%tf_gpu park"
-DIGEST = """
-%tf_gpu growth --release
-import hashlib, sys, numpy as np, tensorflow as tf
-from tests.parking.test_tensorflow import content, fill
-from tfgpu_magic.isolate.user_code import frames, module_of
-def running():
-    return {module_of(one).split(".")[0] for top in sys._current_frames().values() for one in frames(top)}
-def digest():
-    return hashlib.sha256(b"".join(one for _, one in sorted(content().items()))).hexdigest()
-"""
-
 PEOPLE = f"""
+import sys
 if {str(LEAN)!r} in sys.path: sys.path.remove({str(LEAN)!r})  # it hides matplotlib
+{BEGIN}
 {{}}
 import asyncio, threading, ipywidgets
+from tfgpu_magic.isolate.user_code import frames, module_of
+def running():
+    return {{{{module_of(one).split(".")[0] for top in sys._current_frames().values() for one in frames(top)}}}}
 import matplotlib.pyplot as plt
 layers = [tf.keras.layers.Dense(1024, "relu"), tf.keras.layers.BatchNormalization(), tf.keras.layers.Dropout(0.5)]
 model = tf.keras.Sequential([tf.keras.Input((512,)), *layers, tf.keras.layers.Dense(1)])
@@ -74,42 +74,25 @@ MONITORS = {
 
 
 @pytest.fixture(scope="module")
-def people(site: Site) -> Iterator[Notebook]:
+def made(site: Site) -> Iterator[Parkable]:
     """Return a notebook that has trained, drawn and shown."""
-    notebook = Notebook(site.server, "people.ipynb")
-    notebook.run(DIGEST)
-    said = notebook.run(PEOPLE.format("\n".join(MONITORS.values())))
-    assert said.endswith("ready\n"), said
-    yield notebook
-    notebook.end()
+    with Parkable(site, "people.ipynb", PEOPLE.format("\n".join(MONITORS.values()))) as notebook:
+        yield notebook
 
 
 @pytest.fixture
-def digest(people: Notebook) -> str:
-    said = people.run("print(digest())").split()[-1]
-    assert re.fullmatch("[0-9a-f]{64}", said), said
-    return said
+def people(made: Parkable) -> Parkable:
+    made.digest = made.finds()
+    return made
 
 
-def park(site: Site, notebook: Notebook) -> int:
-    """Park a notebook, and return what it holds of the GPU then."""
-    said = notebook.run(PARK)
-    stays = r"(\d+ [BK]\w* and )?CUDA's context stays? on the GPU\."  # Keras keeps tensors of its own, which are named
-    assert re.search(rf"Parked in [\d.]+ s: \d+ MiB in host memory; {stays}", said), said
-    away = site.machine.held(pid=notebook.pid)
-    assert away in LITTLE
-    return away
+def test_a_notebook_with_all_that_people_have_in_one_comes_back_bit_for_bit_and_goes_on(people: Parkable) -> None:
+    before = people.held()
+    away = people.park()
 
-
-def test_a_notebook_with_all_that_people_have_in_one_comes_back_bit_for_bit_and_goes_on(
-    site: Site, people: Notebook, digest: str
-) -> None:
-    before = site.machine.held(pid=people.pid)
-    away = park(site, people)
-
-    assert people.run("print(digest())").endswith(digest + "\n")
+    assert people.finds() == people.digest
     assert before - away > 6 * MIB  # a model with its optimizer's two slots
-    assert site.machine.held(pid=people.pid) - away > 6 * MIB
+    assert people.held() - away > 6 * MIB
     said = people.run(
         "assert step().numpy().tobytes() == model.weights[0].numpy().tobytes()\n"
         "assert len(history.history['loss']) == 2 and slider.value == 3 and losses.axes == [axes]\n"
@@ -121,11 +104,11 @@ def test_a_notebook_with_all_that_people_have_in_one_comes_back_bit_for_bit_and_
 
 @pytest.mark.parametrize("library", MONITORS)
 def test_the_thread_of_a_library_that_watches_training_does_not_keep_it_from_parking(
-    site: Site, people: Notebook, digest: str, library: str
+    people: Parkable, library: str
 ) -> None:
     assert people.run(f"print({library!r} in running())") == "True\n"
-    park(site, people)
-    assert people.run("print(digest())").endswith(digest + "\n")
+    people.park()
+    assert people.finds() == people.digest
 
 
 TRAINS = """
@@ -156,32 +139,28 @@ RUNNING = {
 
 
 @pytest.mark.parametrize(("begin", "end", "said"), RUNNING.values(), ids=RUNNING)
-def test_what_runs_is_named_and_parks_once_it_has_ended(
-    site: Site, people: Notebook, begin: str, end: str, said: str
-) -> None:
+def test_what_runs_is_named_and_parks_once_it_has_ended(people: Parkable, begin: str, end: str, said: str) -> None:
     people.run(begin)
     answer = people.run(PARK)
     assert said in answer, answer
-    digest = people.run(f"{end}\nprint(digest())")
-    park(site, people)
-    assert people.run("print(digest())") == digest
+    digest = people.finds(end)
+    people.park()
+    assert people.finds() == digest
 
 
-def test_a_slider_that_is_dragged_finds_everything_back(site: Site, people: Notebook, digest: str) -> None:
+def test_a_slider_that_is_dragged_finds_everything_back(people: Parkable) -> None:
     number = people.run("seen.clear(); print(slider.comm.comm_id)").strip()
-    away = park(site, people)
+    away = people.park()
     for value in (5, 6, 7, 8):
         data = {"method": "update", "state": {"value": value}, "buffer_paths": list[str]()}
         send(people, "comm_msg", {"comm_id": number, "data": data})
-    until(lambda: site.machine.held(pid=people.pid) > away + 6 * MIB)
+    until(lambda: people.held() > away + 6 * MIB)
 
-    assert people.run("print(slider.value, *seen)").split() == ["8", *[digest] * 4]
+    assert people.run("print(slider.value, *seen)").split() == ["8", *[people.digest] * 4]
 
 
-def test_what_a_page_asks_when_it_is_loaded_again_brings_nothing_back(
-    site: Site, people: Notebook, digest: str
-) -> None:
-    away = park(site, people)
+def test_what_a_page_asks_when_it_is_loaded_again_brings_nothing_back(people: Parkable) -> None:
+    away = people.park()
     ask_for_widgets(people)
     assert ask(people, "comm_info_request", {})["status"] == "ok"
     assert ask(people, "is_complete_request", {"code": "if x:"})["status"] == "incomplete"
@@ -194,22 +173,22 @@ def test_what_a_page_asks_when_it_is_loaded_again_brings_nothing_back(
     debugger = {"type": "request", "seq": 1, "command": "debugInfo"}
     answered(people, send(people, "debug_request", debugger, channel="control"))
 
-    assert site.machine.held(pid=people.pid) == away
-    assert people.run("print(digest())").endswith(digest + "\n")
+    assert people.held() == away
+    assert people.finds() == people.digest
 
 
-def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, people: Notebook, digest: str) -> None:
+def test_a_live_table_that_a_page_draws_brings_nothing_back(people: Parkable) -> None:
     made = people.run("import tfgpu_magic; table = tfgpu_magic.MemoryTable(); print(table.comm.comm_id)")
     number = made.split()[-1]
-    away = park(site, people)
+    away = people.park()
     for size in ("1GiB", "2GiB"):
-        with site.machine.add_neighbour(f"{size}@0"):
+        with people.machine.add_neighbour(f"{size}@0"):
             send_custom(people, number, type="drawn")
             until(lambda: draws(people, number))
     ask_for_widgets(people)
 
-    assert site.machine.held(pid=people.pid) == away
-    assert people.run("table.close(); print(digest())").endswith(digest + "\n")
+    assert people.held() == away
+    assert people.finds("table.close()") == people.digest
 
 
 def draws(notebook: Notebook, comm: str) -> bool:
@@ -231,44 +210,42 @@ print(own.comm.comm_id)
 """
 
 
-def test_a_widget_of_the_users_own_class_is_answered_once_all_is_back(
-    site: Site, people: Notebook, digest: str
-) -> None:
+def test_a_widget_of_the_users_own_class_is_answered_once_all_is_back(people: Parkable) -> None:
     number = people.run(OWN).split()[-1]
-    away = park(site, people)
+    away = people.park()
     ask_for_widgets(people)
     asked = send(people, "comm_msg", {"comm_id": number, "data": {"method": "request_state"}})
     assert ask(people, "kernel_info_request", {})["status"] == "ok"  # it has been heard
 
-    assert site.machine.held(pid=people.pid) == away
+    assert people.held() == away
     heard(people)
-    assert people.run("print(digest())").endswith(digest + "\n")
+    assert people.finds() == people.digest
     get = people.client.get_iopub_msg
     reply = until(lambda: get(timeout=60), lambda one: one["content"].get("comm_id") == number)
     assert (reply["parent_header"]["msg_id"], reply["content"]["data"]["method"]) == (asked, "update")
-    assert {*people.run("own.close(); print(*seen)").split()} == {digest}
+    assert {*people.run("own.close(); print(*seen)").split()} == {people.digest}
 
 
-def test_parking_that_no_cell_asks_for_is_refused(site: Site, people: Notebook) -> None:
+def test_parking_that_no_cell_asks_for_is_refused(people: Parkable) -> None:
     number = button(people, "get_ipython().run_line_magic('tf_gpu', 'park')")
-    before = site.machine.held(pid=people.pid)
+    before = people.held()
     send_custom(people, number, event="click")
     until(lambda: heard(people), lambda text: "when a cell has ended" in text)
 
-    assert site.machine.held(pid=people.pid) == before
+    assert people.held() == before
 
 
-def test_a_subshells_cell_finds_everything_back(site: Site, people: Notebook, digest: str) -> None:
+def test_a_subshells_cell_finds_everything_back(people: Parkable) -> None:
     asked = send(people, "create_subshell_request", {}, channel="control")
     subshell = answered(people, asked)["content"]["subshell_id"]
     people.run("seen.clear()")
-    park(site, people)
+    people.park()
     content = {"code": "seen.append(digest())", "silent": False, "store_history": False, "user_expressions": {}}
     cell = send(people, "execute_request", content, subshell_id=subshell)
     assert reply_to(people.client, cell)["status"] == "ok"
     answered(people, send(people, "delete_subshell_request", {"subshell_id": subshell}, channel="control"))
 
-    assert people.run("print(*seen)").endswith(digest + "\n")
+    assert people.run("print(*seen)").endswith(people.digest + "\n")
 
 
 # --- several notebooks and room for one ---
@@ -276,7 +253,7 @@ def test_a_subshells_cell_finds_everything_back(site: Site, people: Notebook, di
 TURNS = 2
 ROOM = 480 * MIB
 """What is left of a GPU beside contexts, to notebooks of 320 MiB."""
-LARGE = f"{DIGEST}\nweights = [tf.Variable(tf.zeros(16 * 2**20)) for _ in range(5)]; fill(); digests = []"
+LARGE = f"{BEGIN}\nweights = [tf.Variable(tf.zeros(16 * 2**20)) for _ in range(5)]; fill(); digests = []"
 TURN = "digests.append(digest())\n%tf_gpu park"
 HANGS = """
 import pathlib, time

@@ -13,10 +13,10 @@ from unittest import mock
 import pytest
 
 import tfgpu_magic
-from tests.parking.test_tensorflow import content, fill, many
+from tests.parking.variables import TWELVE, content, failing, fill, variables
 from tests.processes import on, program, run
 from tests.sizes import LITTLE, MIB
-from tests.tf.on_machine import held
+from tests.tf.on_machine import held, here
 from tests.waiting import until
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.model.snapshot import Gpu
@@ -28,156 +28,115 @@ from tfgpu_magic.parking.frameworks import tensorflow as parked
 from tfgpu_magic.simgpu import Machine
 
 
-def back(mechanism: MovedArrays, wanted: Callable[[], bool] = lambda: True) -> None:
-    mechanism.move_back(wanted, lambda _: None)
+def away() -> MovedArrays:
+    """Return what was moved to host memory."""
+    moved = MovedArrays()
+    moved.move_out()
+    return moved
 
 
-def failing_at_each() -> list[tuple[str, int, int, bool]]:
-    """Have each step of each variable's way back fail; return what was said, what was away, and if all was whole."""
-    kept = many()
-    before, found = content(), []
-    for error in (RuntimeError("it broke"), RuntimeError("OOM when allocating tensor")):
-        for name in ("_assign", "_wait"):
-            owner: Any = parked.Variable if name == "_assign" else parked
-            real = getattr(owner, name)
-            for step in range(len(kept)):
-                mechanism = MovedArrays()
-                mechanism.move_out()
-                calls = iter(range(100))
+@pytest.mark.parametrize("name", ["_assign", "_wait"])
+@on("8GiB")
+def test_what_fails_on_the_way_back_is_safe_in_host_memory_and_comes_at_the_next_try(name: str) -> None:
+    kept, owner = variables(*TWELVE), parked.Variable if name == "_assign" else parked
+    before, real = content(), getattr(owner, name)
+    for step in range(len(kept)):
+        moved = away()
+        with (
+            mock.patch.object(owner, name, failing(real, step, "it broke")),
+            pytest.raises(RuntimeError, match="it broke"),
+        ):
+            moved.move_back()
+        assert len(moved._moved) == len(kept) - step
+        moved.move_back()
+        assert content() == before
 
-                def fails(*args: Any, calls: Any = calls, real: Any = real, last: int = step, why: Any = error) -> Any:
-                    if next(calls) == last:
-                        raise why
-                    return real(*args)
-
-                said = ""
-                patch = mock.patch.object
-                with patch(owner, name, fails), patch(arrays_module, "_TRY_EVERY", 0.0):
-                    try:
-                        back(mechanism)
-                    except RuntimeError as raised:
-                        said = str(raised)
-                left = len(mechanism._moved)
-                back(mechanism)
-                found.append((said, step, left, content() == before))
-    return found
+        moved = away()
+        with (
+            mock.patch.object(owner, name, failing(real, step, "OOM when allocating tensor")),
+            mock.patch.object(arrays_module, "_TRY_EVERY", 0.0),
+        ):
+            moved.move_back()  # it tries again
+        assert content() == before
 
 
-def test_what_fails_on_the_way_back_is_safe_in_host_memory_and_comes_at_the_next_try() -> None:
-    with Machine.create("8GiB") as machine:
-        found = run(machine, failing_at_each)
-
-    failed = [("it broke", step, 12 - step, True) for step in range(12)]
-    tried_again = [("", step, 0, True) for step in range(12)]
-    assert found == [*failed * 2, *tried_again * 2]
-
-
-def interrupted_at_each() -> list[tuple[int, bool]]:
-    kept = many()
-    before, found = content(), []
-    for step in range(len(kept) + 2):  # it is asked before the first, too
-        mechanism = MovedArrays()
-        mechanism.move_out()
-        asked = iter(range(100))
-        back(mechanism, lambda asked=asked, step=step: next(asked) < step)  # type: ignore[misc]
-        left = len(mechanism._moved)
-        back(mechanism)
-        found.append((left, content() == before))
-    return found
-
-
+@on("8GiB")
 def test_who_interrupts_at_any_variable_finds_the_others_in_host_memory() -> None:
-    with Machine.create("8GiB") as machine:
-        assert run(machine, interrupted_at_each) == [(12, True), *((12 - step, True) for step in range(13))]
-
-
-def gpus_that_change() -> tuple[dict[str, str], int, list[int], bool]:
-    """Come back to GPUs that have changed, while another process has the GPU."""
-    kept, machine = many(), Machine.current()
-    assert machine is not None
+    kept = variables(*TWELVE)
     before = content()
-    mechanism = MovedArrays()
-    mechanism.move_out()
-    away, real, said = held(), cuda.free(), dict[str, str]()
-    changes: dict[str, Callable[[Gpu], tuple[Gpu, ...]]] = {
-        "gone": lambda _: (),
-        "lost": lambda gpu: (gpu._replace(lost=True),),
-        "smaller": lambda gpu: (gpu._replace(total=10_000, reserved=0),),
-        "renumbered": lambda gpu: (Gpu(0, uuid="GPU-another"), gpu._replace(index=1)),
-    }
-    for name, change in changes.items():
-        seen = look()
+    for number in range(len(kept) + 1):
+        moved, wanted = away(), iter([True] * (number + 1))  # it is asked before the first, too
+        moved.move_back(lambda wanted=wanted: next(wanted, False))  # type: ignore[misc]
+        assert len(moved._moved) == len(kept) - number
+        moved.move_back()
+        assert content() == before
+
+
+CHANGES: dict[str, tuple[Callable[[Gpu], tuple[Gpu, ...]], str]] = {
+    "gone": (lambda _: (), r"GPU {}, to which [\d.]+ [MK]iB must come back, is gone or lost\."),
+    "lost": (lambda gpu: (gpu._replace(lost=True),), r"GPU {}, to which .* is gone or lost\."),
+    "smaller": (
+        lambda gpu: (gpu._replace(total=10_000, reserved=0),),
+        r"GPU {} has [\d.]+ [MK]iB, and [\d.]+ [MK]iB must come back to it\.",
+    ),
+    "renumbered": (lambda gpu: (Gpu(0, uuid="GPU-another"), gpu._replace(index=1)), ""),
+}
+
+
+@on("8GiB")
+def test_a_gpu_that_is_gone_or_smaller_is_told_before_anything_is_tried_and_another_number_is_nothing() -> None:
+    kept, uuid = variables(*TWELVE), here().gpus()[0].uuid
+    before, moved = content(), away()
+    parked_size, free = held(), cuda.free()
+    for name, (change, why) in CHANGES.items():
+        seen, said = look(), ""
         changed = seen._replace(gpus=tuple(one for gpu in seen.gpus for one in change(gpu)))
         with (
             mock.patch.object(arrays_module, "_may_fit", return_value=False),
             mock.patch.object(arrays_module, "look", return_value=changed),
-            mock.patch.object(cuda, "free", return_value={} if name in ("gone", "lost") else real),
+            mock.patch.object(cuda, "free", return_value={} if name in ("gone", "lost") else free),
         ):
             try:
-                back(mechanism, lambda: False)
-                said[name] = ""
+                moved.move_back(lambda: False)
             except ParkingError as error:
-                said[name] = str(error)
-    left = len(mechanism._moved)
-    there = held()
-    back(mechanism)
-    return said, left, [there[0] - away[0]], content() == before and bool(kept)
+                said = str(error)
+        assert re.fullmatch(why.format(uuid), said), (name, said)
+    assert len(moved._moved) == len(kept)
+    assert held() == parked_size
+    moved.move_back()
+    assert content() == before
 
 
-def test_a_gpu_that_is_gone_or_smaller_is_told_before_anything_is_tried_and_another_number_is_nothing() -> None:
-    with Machine.create("8GiB") as machine:
-        said, left, taken, same = run(machine, gpus_that_change)
-        uuid = machine.gpus()[0].uuid
-
-    assert re.fullmatch(rf"GPU {uuid}, to which [\d.]+ [MK]iB must come back, is gone or lost\.", said["gone"])
-    assert said["lost"] == said["gone"]
-    assert re.fullmatch(rf"GPU {uuid} has [\d.]+ [MK]iB, and [\d.]+ [MK]iB must come back to it\.", said["smaller"])
-    assert said["renumbered"] == ""
-    assert (left, taken, same) == (12, [0], True)
-
-
-def a_lost_gpu() -> tuple[str, bool, list[bool]]:
-    kept, machine = many(), Machine.current()
-    assert machine is not None
-    before = [one.numpy().tobytes() for one in kept]
-    mechanism = MovedArrays()
-    mechanism.move_out()
-    machine.lose(0)
-    with pytest.raises(ParkingError) as error:
-        back(mechanism)
-    mechanism.make_unreadable()
-    made, count, _ = mechanism.in_host_memory({"kept": kept, "epochs": 3})
-    same = [made[f"kept.{number}"].tobytes() == one for number, one in enumerate(before)]
-    return str(error.value), count == 12 and made["epochs"] == 3, same
-
-
+@on("8GiB")
 def test_where_the_gpu_is_lost_the_data_is_there_as_arrays() -> None:
-    with Machine.create("8GiB") as machine:
-        said, counted, same = run(machine, a_lost_gpu)
+    kept = variables(*TWELVE)
+    before, moved = [one.numpy().tobytes() for one in kept], away()
+    here().lose(0)
+    with pytest.raises(ParkingError, match="is gone or lost"):
+        moved.move_back()
+    moved.make_unreadable()
+    made, count, _ = moved.in_host_memory({"kept": kept, "epochs": 3})
 
-    assert "is gone or lost" in said
-    assert counted
-    assert same == [True] * 12
+    assert [made[f"kept.{number}"].tobytes() for number in range(count)] == before
+    assert (count, made["epochs"]) == (len(kept), 3)
 
 
-def reading() -> tuple[list[str], list[str], Any, int]:
-    """Make what is away unreadable, and read it in every way; return the errors, and what is in host memory."""
+@on("8GiB")
+def test_what_was_emptied_cannot_be_read_in_any_way() -> None:
     import numpy as np
     import tensorflow as tf
 
-    first, *_ = kept = many(3)
+    first, *_ = kept = variables(1000, 2000, 3000)
     with tf.device("GPU:0"):
         brain = tf.Variable(tf.zeros(9, tf.bfloat16), name="brain")
     with tf.device("CPU:0"):
         other = tf.Variable(tf.ones(4))
-    fill()
     value = first.numpy()
     compiled = [tf.function(lambda: first * 2, jit_compile=jit) for jit in (False, True)]
     for one in compiled:
         one()
-    mechanism = MovedArrays()
-    mechanism.move_out()
-    mechanism.make_unreadable()
+    moved = away()
+    moved.make_unreadable()
 
     def differentiated() -> Any:
         with tf.GradientTape() as tape:
@@ -191,23 +150,12 @@ def reading() -> tuple[list[str], list[str], Any, int]:
         lambda: tf.function(lambda: first * 3)(), lambda: tf.train.Checkpoint(one=first).write("nowhere"),
         lambda: first.assign_add(value), lambda: tf.raw_ops.ReadVariableOp(resource=first.handle, dtype=tf.float32),
     ]  # fmt: skip
-    errors = []
     for way in ways:
-        try:
-            errors.append(f"read {way()}")
-        except RuntimeError as error:
-            errors.append(str(error))
-    made, count, _ = mechanism.in_host_memory([*kept, brain, other, "text"])
-    same = made["0"].tobytes() == value.tobytes() and sum(made["4"]) == 4 and made["5"] == "text"
-    return errors, [str(made["3"].dtype)], same, count
-
-
-def test_what_was_emptied_cannot_be_read_in_any_way() -> None:
-    with Machine.create("8GiB") as machine:
-        errors, types, same, count = run(machine, reading)
-
-    assert errors == [UNREADABLE] * 14
-    assert (types, same, count) == (["bfloat16"], True, 5)
+        with pytest.raises(RuntimeError, match=re.escape(UNREADABLE)):
+            way()
+    made, count, _ = moved.in_host_memory([*kept, brain, other, "text"])
+    assert made["0"].tobytes() == value.tobytes()
+    assert (str(made["3"].dtype), sum(made["4"]), made["5"], count) == ("bfloat16", 4, "text", 5)
 
 
 @on("2x8GiB")
@@ -225,58 +173,52 @@ def test_what_a_strategy_spreads_over_gpus_is_in_host_memory_by_its_replicas() -
     fill()
     before = [one.numpy().tobytes() for one in model.variables]
     replicas = {f"replica {number}": one.numpy().tobytes() for number, one in enumerate(summed.values)}
-    arrays = MovedArrays()
-    arrays.move_out()
-    arrays.make_unreadable()
+    moved = away()
+    moved.make_unreadable()
 
-    made, count, errors = arrays.in_host_memory(model)
+    made, count, errors = moved.in_host_memory(model)
 
     assert (errors, count > len(before)) == ([], True)  # with its optimizer's
     assert [one.tobytes() for one in made.values()][: len(before)] == before
-    both, _, _ = arrays.in_host_memory(summed)
+    both, _, _ = moved.in_host_memory(summed)
     assert {name: one.tobytes() for name, one in both.items()} == replicas
 
 
-def stops_midway(way: str) -> int:
+def stops_midway(way: str) -> None:
     """Park, under the lock for host memory, or come back, on a thread that stops midway for good."""
-    kept, mechanism, reached = many(), MovedArrays(), threading.Event()
-    kept_by_thread = [kept]
+    kept, moved, reached = variables(*TWELVE), MovedArrays(), threading.Event()
     if way == "put_back":
-        mechanism.move_out()
-    calls, real = iter(range(100)), getattr(parked.Variable, way)
+        moved.move_out()
+    real = getattr(parked.Variable, way)
 
-    def stops(self: Any) -> None:
-        if next(calls) == 5:
-            reached.set()
-            threading.Event().wait()
-        real(self)
+    def stops(_: Any) -> None:
+        reached.set()
+        threading.Event().wait()
 
-    setattr(parked.Variable, way, stops)
-    does = mechanism.move_out if way == "take_out" else lambda: back(mechanism)
-    threading.Thread(target=lambda: (kept_by_thread, does()), daemon=True).start()  # type: ignore[no-untyped-call]
+    calls = iter([real] * 5 + [stops])
+    setattr(parked.Variable, way, lambda one: next(calls)(one))
+    does = moved.move_out if way == "take_out" else moved.move_back
+    threading.Thread(target=lambda *_: does(), args=kept, daemon=True).start()
     until(reached.is_set)
-    return held()[0]
 
 
 def parks_at_once() -> tuple[int, int]:
-    kept, mechanism = many(), MovedArrays()
-    before = content()
-    mechanism.move_out()
-    away = held()[0]
-    back(mechanism)
+    kept = variables(*TWELVE)
+    before, moved = content(), away()
+    [size] = held()
+    moved.move_back()
     assert kept
     assert content() == before
-    return away, held()[0]
+    return size, held()[0]
 
 
 @pytest.mark.parametrize("way", ["take_out", "put_back"])
 def test_a_process_that_is_killed_midway_leaves_nothing_locked_and_nothing_held(way: str) -> None:
     with Machine.create("8GiB") as machine, program(machine, stops_midway, way) as stopped:
-        assert stopped.answer > 0
+        assert machine.held(pid=stopped.pid) > 0
         os.kill(stopped.pid, signal.SIGKILL)
         until(lambda: machine.held(pid=stopped.pid) == 0)
-        away, after = run(machine, parks_at_once)
+        size, after = run(machine, parks_at_once)
 
-    assert away in LITTLE
-    assert after > away
-    assert after < 512 * MIB
+    assert size in LITTLE
+    assert size < after < 512 * MIB

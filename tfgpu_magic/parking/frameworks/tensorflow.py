@@ -213,7 +213,7 @@ def _alive(place: tuple[str, str], objects: Sequence[object]) -> list[Any]:
 
 
 def _iterated(objects: Sequence[object]) -> Iterator[Any]:
-    """Give the datasets that living iterators run through."""
+    """Yield the datasets that living iterators run through."""
     for iterator in _alive(_ITERATOR, objects):
         waiting = [iterator._dataset]
         while waiting:

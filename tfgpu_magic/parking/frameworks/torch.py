@@ -244,7 +244,7 @@ def _snapshot() -> list[dict[str, Any]]:
 
 
 def _private_pools() -> bool:
-    """Tell whether memory was set apart, which captured graphs and pools of the user's have."""
+    """Return whether memory was set apart, which captured graphs and pools of the user's have."""
     return any(tuple(one.get("segment_pool_id", (0, 0))) != (0, 0) for one in _snapshot())
 
 

@@ -72,8 +72,7 @@ class Gate:
             self._undo.callback(owner.__setitem__, name, owner[name])
             owner[name] = value
             return
-        own = vars(owner) if hasattr(owner, "__dict__") else None
-        if own is None or name in own:
+        if name in vars(owner):
             self._undo.callback(setattr, owner, name, getattr(owner, name))
         else:  # it is its class's
             self._undo.callback(delattr, owner, name)
@@ -85,15 +84,18 @@ class Gate:
 
 
 def block_exit(shell: Any, gate: Gate) -> Iterator[str]:
-    """Have this process end at once, without exit functions and finalizers, until the gate is opened.
+    """Have this process end without exit functions and finalizers until the gate is opened."""
+    gate.when_open(partial(atexit.unregister, end_without_exit_functions(shell)))
+    yield from ()
+
+
+def end_without_exit_functions(shell: Any) -> Callable[[], None]:
+    """Have this process end without exit functions and finalizers, and return what is registered for that.
 
     One of the user's that saves a model would save an emptied one over a good file. Python calls first what was
-    registered last, so what is registered while the gate is closed comes before all of them.
+    registered last, so what is registered while the state is away comes before all of them.
     """
-    end = partial(_end, shell)
-    atexit.register(end)
-    gate.when_open(partial(atexit.unregister, end))
-    yield from ()
+    return atexit.register(partial(_end, shell))
 
 
 def _end(shell: Any) -> None:

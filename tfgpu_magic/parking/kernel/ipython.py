@@ -125,7 +125,7 @@ def _number(message: Mapping[str, Any]) -> str:
 
 
 def block_messages(kernel: Any, gate: Gate) -> Iterator[str]:
-    """Block a kernel's messages; give the names of what cannot be blocked."""
+    """Block a kernel's messages, and yield the names of what cannot be blocked."""
     if getattr(kernel, "eventloop", None) is not None:
         yield "the event loop of a graphical interface"
     messages = _Messages(kernel, gate)

@@ -10,15 +10,23 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from functools import partial
 from typing import Any
 
 from tfgpu_magic.host import here
+from tfgpu_magic.parking import host_memory
 from tfgpu_magic.parking.arrays import MovedArrays
 from tfgpu_magic.parking.kernel import ipython, running_code
-from tfgpu_magic.parking.kernel.gate import Block, Gate, ProgressDisplay, StillParked, block_exit
+from tfgpu_magic.parking.kernel.gate import (
+    Block,
+    Gate,
+    ProgressDisplay,
+    StillParked,
+    block_exit,
+    end_without_exit_functions,
+)
 
 CALL_OFF_TIMEOUT = 10.0  # seconds in which an attempt that was called off should end
 
@@ -32,18 +40,17 @@ _POLL = 0.2  # seconds between two looks how a return gets on
 
 
 class Attempt:
-    """A move of the state, on a thread of its own, for which several may wait; called off when nobody does.
+    """A move of the state, on a thread of its own, for which several may wait; who interrupts it does so for all.
 
     Attributes:
         out: whether it moves the state away.
+        wanted: whether it was not called off.
     """
 
     def __init__(self, move: Callable[[Callable[[], bool], Callable[[str], object]], None], *, out: bool) -> None:
         self._move, self.out = move, out
-        self._progress = ""
+        self.wanted, self._progress = True, ""
         self._trouble = futures.Future[str]()
-        self._turn = threading.RLock()  # a signal may end the process while it is held
-        self._waiters = 1
         threading.Thread(target=self._work, name="tfgpu_magic-park", daemon=True).start()
 
     @property
@@ -51,15 +58,8 @@ class Attempt:
         """Whether it has ended."""
         return self._trouble.done()
 
-    def join(self) -> bool:
-        """Tell whether somebody else can still wait for its end, and has to."""
-        with self._turn:
-            joins = self._waiters > 0 and not self.ended
-            self._waiters += joins
-            return joins
-
     def wait(self, show: Callable[[str], object]) -> str:
-        """Wait for its end, have the progress shown, and return what went wrong; once for each waiter."""
+        """Wait for its end, have the progress shown, and return what went wrong."""
         try:
             while True:
                 try:
@@ -70,23 +70,20 @@ class Attempt:
         except KeyboardInterrupt:
             self.call_off()
             raise
-        finally:
-            with self._turn:
-                self._waiters = max(0, self._waiters - 1)
 
     def call_off(self, timeout: float | None = CALL_OFF_TIMEOUT) -> None:
         """End it for all who wait, and wait at most so many seconds until it has ended; None waits until then."""
-        with self._turn:
-            self._waiters = 0
+        self.wanted = False
         futures.wait([self._trouble], timeout)
 
     def _work(self) -> None:
         trouble = ""
         try:
-            self._move(lambda: self._waiters > 0, partial(setattr, self, "_progress"))
+            self._move(lambda: self.wanted, partial(setattr, self, "_progress"))
         except Exception as error:  # those who wait must hear of it
             trouble = str(error) or type(error).__name__
         self._trouble.set_result(trouble)
+        host_memory.trim()  # while whoever has waited goes on
 
 
 class GatedProcess:
@@ -168,7 +165,7 @@ class GatedProcess:
         """Have everything back before user code runs, in any thread, or raise `StillParked`."""
         shown = ProgressDisplay(self._shell)
         try:
-            with interruptible():
+            with on_interrupt(signal.default_int_handler):  # a kernel may have another one by now
                 while attempt := self._joined():
                     trouble = attempt.wait(shown if in_cell else lambda _: None)
                     if not attempt.out:
@@ -208,8 +205,8 @@ class GatedProcess:
             except Exception as error:
                 raise StillParked(f"What is away could be read: {error}. It stays parked.") from error
             self.without = True
+            end_without_exit_functions(self._shell)  # for good
             self._gate.open()
-            list(block_exit(self._shell, self._gate))  # for good: the gate is never closed again
 
     def _joined(self) -> Attempt | None:
         """Return the attempt to wait for, and call it off if it moves the state away; None if user code may run."""
@@ -219,7 +216,7 @@ class GatedProcess:
             attempt = self._attempt
             if attempt is not None and attempt.out and not attempt.ended:
                 attempt.call_off(0)
-            elif attempt is None or attempt.out or not attempt.join():
+            elif attempt is None or attempt.out or attempt.ended or not attempt.wanted:
                 attempt = self._attempt = Attempt(self._move_back, out=False)
             return attempt
 
@@ -241,7 +238,7 @@ class GatedProcess:
 
 
 def _against(names: Sequence[str], *, busy: bool) -> Iterator[str]:
-    """Give the reasons against parking that are in the code that runs."""
+    """Yield the reasons against parking that are in the code that runs."""
     if busy:
         yield "A cell is running. A notebook can be parked only between cells."
     if names:
@@ -252,34 +249,21 @@ def _against(names: Sequence[str], *, busy: bool) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _handled(handlers: Mapping[int, Callable[..., object]]) -> Iterator[None]:
-    """Have signals call other functions in the block, where that runs on the main thread, whatever they do now."""
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()} if main else {}
+def on_interrupt(handler: Callable[..., object]) -> Iterator[None]:
+    """Have Ctrl-C and Jupyter's interrupt call a function in the block, if that runs on the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
-        for number, handler in reversed(before.items()):
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-def interruptible() -> contextlib.AbstractContextManager[None]:
-    """Let Ctrl-C and Jupyter's interrupt raise `KeyboardInterrupt` in a block."""
-    return _handled({signal.SIGINT: signal.default_int_handler})
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
 
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[Sequence[int]]:
-    """Raise no `KeyboardInterrupt` in a block, which is given the interrupts: nothing is to be left half done.
-
-    A signal that ends the process does so afterwards, unless it needs no Python to.
-    """
-    interrupts, ended = list[int](), list[int]()
-    ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if callable(signal.getsignal(number))]
-    late: dict[int, Callable[..., object]] = dict.fromkeys(ends, lambda number, _: ended.append(number))
-    try:
-        with _handled({signal.SIGINT: lambda number, _: interrupts.append(number), **late}):  # none interrupts another
-            yield interrupts
-    finally:
-        if ended:
-            signal.raise_signal(ended[0])
+    """Raise no `KeyboardInterrupt` in a block, which is given the interrupts: nothing is to be left half done."""
+    interrupts = list[int]()
+    with on_interrupt(lambda number, _: interrupts.append(number)):
+        yield interrupts

@@ -42,7 +42,7 @@ _KERNELS = frozenset({"ipykernel", "zmq", "tfgpu_magic"})
 
 
 def block(shell: Any, gate: Gate) -> Iterator[str]:
-    """Give the names of the threads that cannot be blocked, of what signals set off, and of what loops have waiting."""
+    """Yield the names of threads that cannot be blocked, of what signals set off, and of what loops have waiting."""
     gate.replace(user_code, "wait", functools.partial(_wait, gate))
     yield from (f"signal.{name}" for name in _ITIMERS if signal.getitimer(getattr(signal, name))[0])
     yield from (f"handler of {name}" for name in _handled())
@@ -53,7 +53,7 @@ def block(shell: Any, gate: Gate) -> Iterator[str]:
 
 
 def cell_runs(shell: Any) -> bool:
-    """Tell whether a cell runs now, however deep: some let an event loop run within them, some wait for it.
+    """Return whether a cell runs now, however deep: some let an event loop run within them, some wait for it.
 
     The cell of this thread has ended when its code has. Another one's, or a widget's callback, may begin at any time.
     """
@@ -74,7 +74,7 @@ def _loops(shell: Any) -> list[Any]:
 
 
 def _handled() -> Iterator[str]:
-    """Give the signals at which Python runs a handler of the user's in the main thread, but for Ctrl-C's."""
+    """Yield the signals at which Python runs a handler of the user's in the main thread, but for Ctrl-C's."""
     for number in signal.valid_signals() - {signal.SIGINT}:
         handler = signal.getsignal(number)
         root = root_of(handler)
@@ -92,7 +92,7 @@ def _wait(gate: Gate) -> None:
 
 
 def waiting(loop: Any) -> Iterator[str]:
-    """Give the names of what a loop has waiting that is not the kernel's."""
+    """Yield the names of what a loop has waiting that is not the kernel's."""
     if not isinstance(loop, asyncio.BaseEventLoop):
         yield f"event loop {type(loop).__module__}.{type(loop).__qualname__}"
         return
@@ -112,7 +112,7 @@ def waiting(loop: Any) -> Iterator[str]:
 
 
 def _is_kernels_reader(handle: Any) -> bool:
-    """Tell whether a loop watches a file for itself, or for a stream whose messages the kernel takes."""
+    """Return whether a loop watches a file for itself, or for a stream whose messages the kernel takes."""
     callback = handle._callback
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.AbstractEventLoop):
@@ -126,7 +126,7 @@ def _is_kernels_reader(handle: Any) -> bool:
 
 
 def _is_kernels(handle: Any) -> bool:
-    """Tell whether a callback runs none of the user's code, or what it does so by is seen as a task."""
+    """Return whether a callback runs no user code itself, or runs it in an asyncio task, which is seen as one."""
     callback, args = handle._callback, handle._args or ()
     if root_of(callback) == "tornado" and args:  # it calls what it was given
         callback = args[0]
