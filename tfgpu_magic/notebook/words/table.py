@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tfgpu_magic.model.parts import parts
 from tfgpu_magic.notebook.words import POLICIES
+from tfgpu_magic.parking.parts import PARK, UNPARK
 from tfgpu_magic.policy.requests import limit
 from tfgpu_magic.policy.word import Above, Flag, Word
 
@@ -141,7 +141,8 @@ WORDS: tuple[Word, ...] = (
         instead="`%tf_gpu jobs stop 1` ends an isolated cell that runs in the background.",
         group="Get memory back",
     ),
-    *parts("word"),
+    PARK,
+    UNPARK,
     Word(
         "code",
         ("code [WORDS]",),
