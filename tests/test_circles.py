@@ -44,11 +44,11 @@ FLOORS = (
     {"frameworks", "leases"},
     {"engine"},
     {"isolate"},
-    {"insight"},
+    {"insight", "parking"},
     {"notebook", "server"},
-    {"doctor"},
     {"lab"},
-    {"command", "parking"},
+    {"doctor"},
+    {"command"},
     {"__init__", "__main__"},
 )
 """The rooms from the ground up: folders, and the files at the top. Arrows run down; on the ground alone also across."""

@@ -216,9 +216,9 @@ def test_the_server_wakes_neither_tensorflow_nor_nvml() -> None:
 
 def test_nothing_of_the_idle_steps_is_imported_where_there_is_no_administrators_file() -> None:
     away = "from pathlib import Path; from tfgpu_magic import policy; policy.FILE = Path('/nowhere')"
-    after = modules_after(f"{away}; from tfgpu_magic.model.parts import parts; assert parts('server task') == []")
+    after = modules_after(f"{away}; from tfgpu_magic.server.extensions import extensions; list(extensions())")
 
-    assert {name for name in after if name.startswith("tfgpu_magic.lab.")} == {"tfgpu_magic.lab.parts"}
+    assert {name for name in after if name.startswith("tfgpu_magic.lab.")} == {"tfgpu_magic.lab.extends"}
 
 
 def test_what_runs_in_a_calls_process_knows_no_room_above_it() -> None:

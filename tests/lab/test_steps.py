@@ -19,10 +19,10 @@ import pytest
 from tests.rows import changed, gpu_row, process_row
 from tests.sizes import GIB
 from tfgpu_magic import policy
+from tfgpu_magic.doctor.checks.idle import idle
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import MonitorError, PolicyError
 from tfgpu_magic.lab import steps
-from tfgpu_magic.lab.idle_check import idle
 from tfgpu_magic.lab.steps import IdleSteps
 from tfgpu_magic.model.report import GpuUse, Parked
 from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
@@ -68,7 +68,7 @@ class Rig:
         self.kernels, self.cpu, self.asked, self.parks = FakeKernels(), 0.0, list[int](), False
         self.then: dict[int, Notebook] | None = None
         """The kernels that there are once the GPUs were read."""
-        monkeypatch.setattr(steps, "parts", lambda _: [self.park])
+        monkeypatch.setattr(steps, "ask_to_park", self.park)
         self.table = Table(time=2000.0, gpus=(gpu_row(name="A100"),), processes=(IDLE,))
         self.steps = IdleSteps(self.kernels, logging.getLogger("tests"), every=30.0)
         monkeypatch.setattr(self.steps._watcher, "see", self.see)
@@ -114,7 +114,7 @@ def steps_of(kernels: Kernels, log: logging.Logger) -> str:
 
     async def run() -> None:
         loop = SimpleNamespace(asyncio_loop=asyncio.get_running_loop())
-        _, end = steps.start(
+        _, end = steps.Lab().serve(
             kernels, SimpleNamespace(log=log, io_loop=loop, web_app=SimpleNamespace(settings=settings))
         )
         end()

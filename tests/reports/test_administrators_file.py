@@ -13,9 +13,9 @@ from typing import NoReturn
 import pytest
 
 from tfgpu_magic import policy
+from tfgpu_magic.doctor.checks.idle import idle
 from tfgpu_magic.doctor.machine import ThisMachine
-from tfgpu_magic.lab.idle_check import idle
-from tfgpu_magic.lab.steps import IdleSteps, start
+from tfgpu_magic.lab.steps import IdleSteps, Lab
 from tfgpu_magic.model.rows import Notebook
 
 HOURS = '[idle]\nnotify = "1h"\nstop = "4h"\n'
@@ -109,7 +109,7 @@ def test_a_table_that_was_removed_is_told_by_name_in_a_servers_log(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file.write_text('[bound]\nhard = "40%"')
-    handlers, _ = start(SimpleNamespace(), SimpleNamespace(log=logging.getLogger()))  # type: ignore[arg-type]
+    handlers, _ = Lab().serve(SimpleNamespace(), SimpleNamespace(log=logging.getLogger()))  # type: ignore[arg-type]
 
     assert handlers == []
     assert f"`bound`, from {file}, is no setting any more. Set `[limits]`, which the driver enforces, or" in caplog.text

@@ -13,7 +13,6 @@ from tfgpu_magic import host
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.model import phrases
-from tfgpu_magic.model.parts import parts
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.policy import promises
@@ -86,10 +85,7 @@ def settling(policy: Policy) -> Iterator[OtherProcesses]:
                     stack.callback(_LOCK.release)
             yield _read(place)
         release = stack.pop_all().close
-    for announce in (announcers := parts("announce")):
-        announce(release, wait=wait)
-    if not announcers:
-        release()
+    host.announce(release, wait=wait)
 
 
 def picks(reports: Iterable[Report]) -> Mapping[str, float]:

@@ -18,18 +18,19 @@ from tfgpu_magic import policy
 from tfgpu_magic.errors import MonitorError, PolicyError
 from tfgpu_magic.lab import file
 from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, rule_of, step, trouble
-from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.rows import NOT_REPORTED
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners.pids import began, descendants, is_call
 from tfgpu_magic.monitor.table.fetch import Watcher
+from tfgpu_magic.parking.other_notebooks import ask_to_park
 from tfgpu_magic.policy.settings import REMOVED, removed
 from tfgpu_magic.server.actions import IdleHandler, within
+from tfgpu_magic.server.extensions import Extension, Served
 from tfgpu_magic.server.job_thread import JobThread
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from logging import Logger
 
     from tfgpu_magic.model.rows import Notebook, Table
@@ -92,30 +93,28 @@ _Seen: TypeAlias = "tuple[Rule, dict[str, KernelLook]]"
 """The hours, and what was found of each kernel."""
 
 
-def start(kernels: Kernels, server: Any) -> tuple[list[tuple[object, ...]], Callable[[], None]]:
-    """Begin, where the administrator's file has a table `[idle]`; return a handler, and what ends it.
+class Lab(Extension):
+    """What the lab adds to a Jupyter server."""
 
-    Args:
-        kernels: the server's kernels.
-        server: the application.
-    """
-    with contextlib.suppress(PolicyError):
-        for name in REMOVED:
-            if file.table(name) is not None:
-                server.log.error("tfgpu_magic: %s", removed(name, str(policy.FILE)))
-        if file.table("idle") is None:
-            return [], lambda: None
-    steps = IdleSteps(kernels, server.log, every=LOOK_EVERY)
-    with contextlib.suppress(PolicyError):  # a look logs that
-        steps.read_rule()
-    task = server.io_loop.asyncio_loop.create_task(steps.run())
-    server.web_app.settings.setdefault("page_config_data", {})[PAGE_OPTION] = "idle"
+    def serve(self, kernels: Kernels, server: Any) -> Served:
+        """Begin with the idle steps, if the administrator's file has a table `[idle]`, as in `Extension`."""
+        with contextlib.suppress(PolicyError):
+            for name in REMOVED:
+                if file.table(name) is not None:
+                    server.log.error("tfgpu_magic: %s", removed(name, str(policy.FILE)))
+            if file.table("idle") is None:
+                return super().serve(kernels, server)
+        steps = IdleSteps(kernels, server.log, every=LOOK_EVERY)
+        with contextlib.suppress(PolicyError):  # a look logs that
+            steps.read_rule()
+        task = server.io_loop.asyncio_loop.create_task(steps.run())
+        server.web_app.settings.setdefault("page_config_data", {})[PAGE_OPTION] = "idle"
 
-    def end() -> None:
-        task.cancel()
-        steps.close()
+        def end() -> None:
+            task.cancel()
+            steps.close()
 
-    return [(r"/tfgpu-magic/idle", IdleHandler, {"kernels": kernels.notebooks, "idle": steps})], end
+        return [(r"/tfgpu-magic/idle", IdleHandler, {"kernels": kernels.notebooks, "idle": steps})], end
 
 
 class IdleSteps:
@@ -324,13 +323,11 @@ def _its(rule: Rule, found: KernelLook) -> Rule:
 
 async def _refused(pid: int) -> str:
     """Ask a kernel's process to park itself, and return why it does not; empty if it is parked."""
-    for park in parts("park"):
-        try:
-            outcome = await within(PARK_TIMEOUT, partial(park, pid))
-        except MonitorError as error:
-            return str(error)
-        return "" if outcome.parked else " ".join(outcome.lines)
-    return "Nothing here can park it."
+    try:
+        outcome = await within(PARK_TIMEOUT, partial(ask_to_park, pid))
+    except MonitorError as error:
+        return str(error)
+    return "" if outcome.parked else " ".join(outcome.lines)
 
 
 def _announced(due: Mapping[str, float]) -> str:

@@ -15,9 +15,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from tfgpu_magic import host
 from tfgpu_magic.frameworks import NAMES, import_hook
 from tfgpu_magic.host import UseWatch
-from tfgpu_magic.model.parts import register
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +38,6 @@ PATIENCE = 1.0
 KERNEL_MANAGER = "jupyter_client"
 """What a program imports that starts kernels."""
 
-_newest: Reporter | None = None
-register("announce", f"{__name__}:announce")
 
 _GATHER = 0.1  # seconds: cells that run one after the other make one report
 
@@ -55,8 +53,7 @@ class Reporter(UseWatch):
 
     def __init__(self, shell: Any = None, name: str = "", *, running: bool = False) -> None:
         super().__init__(shell, running=running)
-        global _newest
-        _newest = self
+        host.reporter = self
         self._name, self._pid = name, os.getpid()
         self._jobs = self._has_kernels = False
         self._awake_at = float("-inf")
@@ -217,11 +214,3 @@ class Reporter(UseWatch):
             with contextlib.suppress(Exception):  # a kernel that is ending
                 kernel = self._shell.kernel
                 kernel.session.send(kernel.iopub_socket, "comm_msg", content, ident=b"comm-tfgpu_magic")
-
-
-def announce(done: Callable[[], object] = bool, *, wait: bool = True) -> None:
-    """Have this process report, if it does: other processes must know what it has picked, and may take."""
-    if _newest is None:
-        done()
-    else:
-        _newest.announce(done, wait=wait)

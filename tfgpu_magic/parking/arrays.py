@@ -16,9 +16,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tfgpu_magic import host
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import cuda, registry, self_report
-from tfgpu_magic.model.parts import parts
 from tfgpu_magic.model.report import Parked
 from tfgpu_magic.model.said import in_lines
 from tfgpu_magic.monitor.board import wanted as wanted_board
@@ -154,7 +154,7 @@ class MovedArrays:
             show("Moving everything back to the GPU.")
             raise ParkingError(f"{str(error) or type(error).__name__} {self._taken_back()}") from error
         finally:
-            _announce(wait=True)
+            host.announce(wait=True)
 
     def _take_out(self, found: Survey, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
         show(f"Moving {rounded(found.leaving)} to host memory.")
@@ -217,7 +217,7 @@ class MovedArrays:
         finally:
             if not self._moved:
                 self._came_back, self.return_seconds = gpus, time.monotonic() - begun
-            _announce(wait=False)
+            host.announce(wait=False)
 
     def make_unreadable(self) -> None:
         """Have each read of what is in host memory raise an error from now on. All of that stays there for good."""
@@ -225,7 +225,7 @@ class MovedArrays:
         for one in sorted(self._moved, key=lambda one: isinstance(one, tensorflow.Variable)):  # PyTorch's may fail
             one.make_unreadable()
         self._readable = False
-        _announce(wait=False)
+        host.announce(wait=False)
 
     def in_host_memory(self, thing: object) -> tuple[Any, int, list[str]]:
         """Return a variable's or tensor's NumPy array, and of what has several a dict, as `without_gpu.arrays`."""
@@ -354,9 +354,3 @@ def _give_back() -> None:
     for framework in registry.freeing():
         if framework.name in MOVERS:
             framework.give_back()
-
-
-def _announce(*, wait: bool) -> None:
-    """Have others see what this process reports."""
-    for announce in parts("announce"):
-        announce(wait=wait)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tfgpu_magic.model.parts import register
 from tfgpu_magic.policy.word import Word
 
 PARK = Word(
@@ -28,7 +27,3 @@ UNPARK = Word(
     home="tfgpu_magic.parking.words",
     group="Park",
 )
-
-register("word", "tfgpu_magic.parking.parts:PARK")
-register("word", "tfgpu_magic.parking.parts:UNPARK")
-register("park", "tfgpu_magic.parking.other_notebooks:ask_to_park")

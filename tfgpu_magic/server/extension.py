@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Float, TraitError
 
-from tfgpu_magic.model.parts import parts
 from tfgpu_magic.policy.settings import REMOVED, removed
 from tfgpu_magic.server.actions import EndHandler, StopHandler
+from tfgpu_magic.server.extensions import extensions
 from tfgpu_magic.server.feed import Feed
 from tfgpu_magic.server.handlers import SnapshotHandler, StreamHandler
 from tfgpu_magic.server.kernels import Kernels, Renames
@@ -66,8 +66,8 @@ class TfGpuServer(ExtensionApp):
             (r"/tfgpu-magic/stop", StopHandler, {"kernels": feed.notebooks}),
             (r"/tfgpu-magic/end", EndHandler, {"kernels": feed.notebooks, "kinds": feed.kinds}),
         ])  # fmt: skip
-        for begin in parts("server task"):
-            more, end = begin(kernels, server)
+        for extension in extensions():
+            more, end = extension.serve(kernels, server)
             self.handlers.extend(more)
             self._ends += (end,)
 

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TypeAlias
 
-from tfgpu_magic.doctor.checks import board, driver, host, limits, policy, tensorflow
+from tfgpu_magic.doctor.checks import board, driver, host, idle, limits, policy, tensorflow
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
-from tfgpu_magic.model.parts import parts
 from tfgpu_magic.probe import within
 
 LONGEST = 180.0
@@ -33,7 +32,7 @@ CHECKS: dict[str, Check] = {
     "Pids": driver.pids,
     "Memory": host.host_memory,
     "TensorFlow": tensorflow.tensorflow,
-    **dict(parts("check")),
+    "Idle notebooks": idle.idle,
     "Board": board.board,
     "Policy": policy.policy,
     "Limits": limits.limits,

@@ -29,7 +29,6 @@ from typing import Any, NoReturn
 
 from tfgpu_magic.isolate.process import worker
 from tfgpu_magic.isolate.process.wire import FIGURE, ORDER
-from tfgpu_magic.model import parts
 
 TERM_TIMEOUT = 1.0
 """Seconds after its call's end in which a process may tidy up: `multiprocessing`'s resource tracker frees memory."""
@@ -286,7 +285,6 @@ def main(control: int, kernel: int, preload: Sequence[str]) -> None:
     for name in preload:
         with contextlib.suppress(Exception):  # a call that imports it gets the error
             importlib.import_module(name)
-    parts.find()
     sys.path_importer_cache.clear()  # each call clears these caches, and would copy their memory for that
     gc.collect()
     gc.freeze()  # memory that a child collects would be copied first

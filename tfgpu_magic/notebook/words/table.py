@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tfgpu_magic.model.message import Line, in_a_row, msg
-from tfgpu_magic.model.parts import parts
 from tfgpu_magic.notebook.words import POLICIES
+from tfgpu_magic.parking.parts import PARK, UNPARK
 from tfgpu_magic.policy.requests import limit
 from tfgpu_magic.policy.word import Above, Flag, Word
 
@@ -158,7 +158,8 @@ WORDS: tuple[Word, ...] = (
         instead=msg("`{line}` ends an isolated cell that runs in the background.", line=Line("jobs stop 1")),
         group="Get memory back",
     ),
-    *parts("word"),
+    PARK,
+    UNPARK,
     Word(
         "code",
         ("code [WORDS]",),

@@ -25,6 +25,7 @@ from typing import Any, Literal
 from IPython.core.error import UsageError
 
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.host import quiet_comms
 from tfgpu_magic.parking.kernel.gate import Gate, StillParked
 
 _CELL = "execute_request"
@@ -183,8 +184,7 @@ class _Messages:
             widgets = getattr(sys.modules.get("ipywidgets.widgets.widget"), "_instances", {})  # ipywidgets 7 has none
             asked = widgets.values() if comm.target_name == _WIDGETS else [widgets.get(comm.comm_id)]
             return "nothing" if all(type(one).__module__.startswith(_PLAIN) for one in asked) else "shows"
-        live: Any = getattr(sys.modules.get("tfgpu_magic.notebook.widget"), "MemoryTable", None)
-        return "nothing" if live is not None and comm.comm_id == live.number() else "runs"
+        return "nothing" if comm.comm_id in quiet_comms else "runs"
 
     def _back(self, name: str) -> bool:
         """Have the state come back for a message, unless it came while another one waited in vain."""

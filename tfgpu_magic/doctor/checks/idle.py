@@ -57,6 +57,3 @@ def idle(machine: ThisMachine) -> Iterator[Finding]:
         yield HOLDS(file=str(policy.FILE), steps=steps)
         if "JUPYTERHUB_USER" in machine.environ and "JUPYTERHUB_DISABLE_USER_CONFIG" not in machine.environ:
             yield AVOIDABLE()
-
-
-TITLED = ("Idle notebooks", idle)
