@@ -116,7 +116,8 @@ class Lab:
 
     def true(self) -> bool:
         """Tell whether Ann sees her memory, and all of it, and Prometheus is told the same."""
-        mine = [(row.gpu, row.held) for row in self.seen(ANN).processes if row.who == "mine"]
+        rows = self.seen(ANN).processes
+        mine = [(row.process.gpu, row.process.held) for row in rows if row.owner.who == "mine"]
         told = {gpu: held for (gpu, user), held in self.told().items() if user == "nobody"}
         return mine == [("0", HELD)] and told == {"0": HELD}
 

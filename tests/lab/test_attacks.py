@@ -274,7 +274,7 @@ def test_a_pid_that_a_user_gets() -> None:
             choose_pid(gone.pid)
             with acting(EVE, lambda: None) as eve, lab.machine.add_row(eve.pid, 1, "3GiB"):
                 assert eve.pid == gone.pid
-                assert [row.pid for row in lab.seen(ANN).processes if row.who == "mine"] == [lab.ann.pid]
+                assert [row.owner.pid for row in lab.seen(ANN).processes if row.owner.who == "mine"] == [lab.ann.pid]
                 until(lab.told, lambda held: held == {("0", "nobody"): HELD, ("1", "unknown"): 3 * GIB})
 
     among_own_pids(scene)
@@ -499,9 +499,9 @@ def test_a_report_that_a_user_plants(lab: Lab, place: Path) -> None:
 @attack("reads what another user's notebook is called")
 def test_what_a_user_reads(lab: Lab) -> None:
     assert "secret" in repr(lab.seen(ANN))
-    (hers,) = (row for row in lab.seen(EVE).processes if row.gpu == "0")
-    assert (hers.owner, hers.held, hers.who) == ("nobody", HELD, "other")
-    assert hers.notebook is None
+    (hers,) = (row for row in lab.seen(EVE).processes if row.process.gpu == "0")
+    assert (hers.owner.text, hers.process.held, hers.owner.who) == ("nobody", HELD, "other")
+    assert hers.owner.notebook is None
     board = as_user(EVE, (lab.board / BOARD).read_bytes)
     assert str(lab.ann.pid).encode() in board
     assert b"nobody" in lab.scraped()

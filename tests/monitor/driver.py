@@ -122,7 +122,11 @@ class Driver:
         if value is None:
             return nvml_errors.NOT_SUPPORTED
         to = arguments[1 if name == "nvmlDeviceGetTemperature" else 0]
-        getattr(to, "_obj", to).value = value
+        to = getattr(to, "_obj", to)
+        if isinstance(to, ctypes.Array) and not isinstance(value, bytes):
+            to[0] = value
+        else:
+            to.value = value
         return 0
 
     def nvmlInitWithFlags(self, _: Any) -> int:  # noqa: N802

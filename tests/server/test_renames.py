@@ -31,7 +31,7 @@ from pathlib import PurePath
 from tfgpu_magic.monitor.table import fetch
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
-owners = sorted(row.owner for row in fetch.table().processes)
+owners = sorted(row.owner.text for row in fetch.table().processes)
 with BoardDirectory() as place:
     print(owners, sorted(PurePath(one.notebook).name for one in ReportFiles(place).read() if one.notebook))
 """
