@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model import TENSORFLOW
@@ -91,22 +90,6 @@ def kept(row: GpuRow) -> list[str]:
         return []
     size = row.total - row.used - row.free
     return [f"kept by the driver {with_unit(size)}"] if size >= _SMALLEST * BINARY["GiB"] else []
-
-
-def called(table: Table, here: str) -> Table:
-    """Rename the viewing process and its children in a table: a session or a program has no notebook."""
-    processes = tuple(
-        replace(row, owner=row.owner.replace("this notebook", f"this {here}", 1)) if row.who == "this" else row
-        for row in table.processes
-    )
-    gpus = tuple(
-        replace(
-            row,
-            shares=tuple(replace(share, text=f"this {here}") if share.who == "this" else share for share in row.shares),
-        )
-        for row in table.gpus
-    )
-    return replace(table, gpus=gpus, processes=processes)
 
 
 def name(row: GpuRow) -> str:

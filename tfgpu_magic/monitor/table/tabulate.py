@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.rows import GpuRow, ProcessRow, Share, Table, by_gpu
 from tfgpu_magic.model.said import in_commas, say
-from tfgpu_magic.monitor.owners.attribution import ENDED, OTHERS, SILENT, THIS, Owner
+from tfgpu_magic.monitor.owners.attribution import ENDED, OTHERS, SILENT, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -55,12 +55,14 @@ class Known:
         own: this kernel's own report.
         reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid, as `attribution.together` returns it.
+        this: what the viewing process is called.
     """
 
     owners: Mapping[int, Owner] = field(default_factory=dict)
     own: Report | None = None
     reports: Sequence[Report] = ()
     notebooks: Mapping[int, Notebook] = field(default_factory=dict)
+    this: str = "this notebook"
 
 
 def make(snapshot: Snapshot, known: Known) -> Table:
@@ -85,7 +87,7 @@ def make(snapshot: Snapshot, known: Known) -> Table:
         whose = OTHERS if foreign else MOVED if gpu.rest([gpu.used_then]) else UNLISTED  # the note says what others are
         whose = whose if gpu.listed else OWNER_UNKNOWN
         rest = None if _holds_unknown(rows) else gpu.rest(row.known or 0 for row in rows)
-        gpus.append(_gpu_row(gpu, rows, own.get(gpu.label), whose if rest else ""))
+        gpus.append(_gpu_row(gpu, rows, own.get(gpu.label), whose if rest else "", known.this))
         processes.extend([*rows, *([_unlisted(gpu, whose, rest)] if rest else [])])
     unnamed = any(row.who == "unknown" and row.owner != SILENT and row.pid for row in processes)
     return Table(
@@ -205,7 +207,7 @@ def _self_reported_rows(
             pid=one.pid,
             kind="",
             who="this" if this else "mine",
-            owner=THIS if this else (notebook and notebook.title) or say("a kernel"),
+            owner=known.this if this else (notebook and notebook.title) or say("a kernel"),
             held=None,
             use=use,
             notebook=notebook,
@@ -244,7 +246,7 @@ def _unlisted(gpu: Gpu, owner: str, held: int) -> ProcessRow:
     return ProcessRow(gpu=gpu.label, pid=None, kind="", who="unknown", owner=owner, held=held, untold=not gpu.listed)
 
 
-def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None, rest: str) -> GpuRow:
+def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None, rest: str, this: str) -> GpuRow:
     row = GpuRow(
         gpu=gpu.label,
         uuid=gpu.uuid,
@@ -259,7 +261,7 @@ def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None, rest: str
         mig=gpu.mig,
         instance=gpu.instance is not None,
         error=gpu.error,
-        shares=_shares(gpu, rows, rest),
+        shares=_shares(gpu, rows, rest, this),
         limit=gpu.limit,
     )
     if use is None:
@@ -272,7 +274,7 @@ def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None, rest: str
     )
 
 
-def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str) -> tuple[Share, ...]:
+def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str, this: str) -> tuple[Share, ...]:
     """Return whose a GPU's memory is, in the order of `ShareOf`; nothing where that is unknown.
 
     Memory in use that no process of mine holds is others', or is called what that is for which no process is listed
@@ -291,7 +293,7 @@ def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str) -> tuple[Share,
     names = list(dict.fromkeys(filter(None, (*names, unlisted))))
     others = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else in_commas(names) or OTHERS
     found = (
-        Share(who="this", text=THIS, size=sizes["this"]),
+        Share(who="this", text=this, size=sizes["this"]),
         Share(who="mine", text="yours, elsewhere", size=sizes["mine"]),
         Share(who="others", text=others, size=max(sizes["others"], rest)),
         Share(who="free", text="free", size=gpu.free if gpu.free is not None else max(0, gpu.total - gpu.used)),
