@@ -94,7 +94,7 @@ def find(pid: int, *, kernel: int = ELSE) -> Owner:
 def test_the_process_that_asks_is_this_notebook() -> None:
     pid = os.getpid()
 
-    this = Owner(pid=pid, who="this", text="this notebook", kernel=pid, began=began(pid))
+    this = Owner(pid=pid, who="this", text="this program", kernel=pid, began=began(pid))
     assert Owners().find([pid]) == {pid: this}
 
 
@@ -104,7 +104,7 @@ def test_its_children_are_this_notebooks_and_named_by_their_script(start: Start)
     assert owner.who == "this"
     assert owner.child.startswith("python")
     assert owner.child.endswith(" train.py")
-    assert owner.text == f"this notebook's {owner.child}"
+    assert owner.text == f"this program's {owner.child}"
 
 
 @pytest.mark.parametrize(

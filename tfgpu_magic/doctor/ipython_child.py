@@ -59,7 +59,7 @@ def main() -> None:
     }
     _load(merged)
     if held := RUNTIME.ceiling:
-        answer["ceiling"] = {"ceiling": str(held), "where": " and ".join(sources), "flaws": held.flaws}
+        answer["ceiling"] = {"ceiling": str(held), "where": " and ".join(sources), "flaws": [*map(str, held.flaws)]}
     print(json.dumps(answer))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model import TENSORFLOW
@@ -91,24 +90,6 @@ def kept(gpu: Gpu) -> list[str]:
         return []
     size = gpu.total - gpu.used - gpu.free
     return [f"kept by the driver {with_unit(size)}"] if size >= _SMALLEST * BINARY["GiB"] else []
-
-
-def called(table: Table, here: str) -> Table:
-    """Rename the viewing process and its children in a table: a session or a program has no notebook."""
-    processes = tuple(
-        replace(row, owner=replace(row.owner, text=row.owner.text.replace("this notebook", f"this {here}", 1)))
-        if row.owner.who == "this"
-        else row
-        for row in table.processes
-    )
-    gpus = tuple(
-        replace(
-            row,
-            shares=tuple(replace(share, text=f"this {here}") if share.who == "this" else share for share in row.shares),
-        )
-        for row in table.gpus
-    )
-    return replace(table, gpus=gpus, processes=processes)
 
 
 def name(gpu: Gpu) -> str:

@@ -1,4 +1,4 @@
-"""Sentences of their facts, and several of them as one text."""
+"""Sentences of the driver's and the board's: texts, in which no front end words anything; all others are messages."""
 
 from __future__ import annotations
 
@@ -24,17 +24,6 @@ def in_a_row(sentences: Iterable[str]) -> str:
     return " ".join(filter(None, sentences))
 
 
-def in_lines(sentences: Iterable[str]) -> str:
-    """Return sentences, a line each."""
-    return "\n".join(sentences)
-
-
 def in_commas(texts: Iterable[str]) -> str:
     """Return texts with commas between them."""
     return ", ".join(texts)
-
-
-def listed(texts: Iterable[str]) -> str:
-    """Return texts as people list them: ``one, two and three``."""
-    *most, last = texts
-    return f"{in_commas(most)} and {last}" if most else last

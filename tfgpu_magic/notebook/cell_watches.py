@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.frameworks import NAMES, import_hook
 from tfgpu_magic.host import CellWatch, RunWatch, host
-from tfgpu_magic.model.said import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +66,7 @@ class FirstUseWatch(CellWatch):
             self._awake.add(framework.name)
             # A cell that was interrupted while it awaited has no result, and one that is not kept has no number.
             number = getattr(result, "execution_count", None)
-            self._note(framework, say("a cell") if number is None else f"In [{number}]")
+            self._note(framework, "a cell" if number is None else f"In [{number}]")
         self._sources.pop(threading.get_ident(), None)
         if (check := sys.modules.get("tfgpu_magic.engine.in_force")) is not None:  # else nothing was asked
             check.after_cell()
@@ -84,8 +83,8 @@ class FirstUseWatch(CellWatch):
     def _note(self, framework: Framework, cell: str) -> None:
         here = threading.get_ident()
         unsure = self._sources.keys() - {here}  # of several cells that run, any may be the one
-        cell = say("a cell") if unsure else f"{cell}{_quote(self._sources.get(here, ''))}"
-        framework.since = say("since {cell}", cell=cell)
+        cell = "a cell" if unsure else f"{cell}{_quote(self._sources.get(here, ''))}"
+        framework.since = f"since {cell}"
 
 
 def _note_import() -> None:

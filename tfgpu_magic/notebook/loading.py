@@ -27,7 +27,7 @@ from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.host import host, in_cell, preload, starting
 from tfgpu_magic.host import magics as magics_of
-from tfgpu_magic.model.said import listed, say
+from tfgpu_magic.model.message import listed
 from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
 from tfgpu_magic.notebook.cell_watches import FailureWatch, FirstUseWatch, IdleRelease
 from tfgpu_magic.notebook.reporter import Reporter
@@ -95,7 +95,7 @@ def _where(shell: InteractiveShell) -> str:
         app = app.parent
     files = [file for file in ([] if app is None else app.loaded_config_files) if _names_us(file)]
     where = settings.CONFIGURATION
-    return say("{where} ({files})", where=where, files=listed(files)) if files else where
+    return f"{where} ({listed(files)})" if files else where
 
 
 def _names_us(file: str) -> bool:

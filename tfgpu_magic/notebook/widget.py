@@ -27,7 +27,6 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.host import host, quiet_comms
 from tfgpu_magic.model.rows import Table
-from tfgpu_magic.model.said import say
 from tfgpu_magic.monitor.table import fetch, message
 from tfgpu_magic.monitor.table.fetch import Watcher, failure
 from tfgpu_magic.probe import within
@@ -59,8 +58,8 @@ ANSWER_WITHIN = 1.0
 
 NOT_LIVE = "This front end does not draw the live table. Run the cell again for new figures."
 
-_HANGS = Table(error=say("This machine's processes cannot be read at the moment."))
-_BROKEN = say("The table cannot be drawn: something is wrong in tfgpu_magic. `%tf_gpu status` may say what.")
+_HANGS = Table(error="This machine's processes cannot be read at the moment.")
+_BROKEN = "The table cannot be drawn: something is wrong in tfgpu_magic. `%tf_gpu status` may say what."
 
 
 class MemoryTable(anywidget.AnyWidget):

@@ -20,7 +20,6 @@ from tfgpu_magic import host
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.model.report import Parked
-from tfgpu_magic.model.said import in_lines
 from tfgpu_magic.monitor.board import wanted as wanted_board
 from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.parking import host_memory, without_gpu
@@ -335,7 +334,7 @@ def _no_room(uuid: str, size: int) -> str:
     name = "The GPU" if gpu is None else f"GPU {gpu.label}"
     text = f"{name} does not have {rounded(size)} free yet. Trying again every second."
     names = other_processes.names(snapshot)
-    return in_lines([text, *([] if gpu is None else holders(gpu, snapshot.processes, names))])
+    return "\n".join([text, *([] if gpu is None else holders(gpu, snapshot.processes, names))])
 
 
 def about(seconds: float) -> str:

@@ -16,7 +16,6 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from tfgpu_magic.model.said import say
 from tfgpu_magic.monitor.owners.pids import ancestors, began, family, is_call, kernel_of, opens_driver, user
 from tfgpu_magic.server.handlers import RESOURCE
 from tfgpu_magic.server.job_thread import JobThread
@@ -93,9 +92,7 @@ async def read(pid: int, job: Callable[[], T]) -> T:
     try:
         return await within(PROCESS_TIMEOUT, job)
     except asyncio.TimeoutError:
-        raise ActionRefused(
-            504, say("process {pid} cannot be read: the system does not answer for it", pid=pid)
-        ) from None
+        raise ActionRefused(504, f"process {pid} cannot be read: the system does not answer for it") from None
 
 
 async def within(seconds: float, job: Callable[[], T]) -> T:
@@ -123,7 +120,7 @@ class StopHandler(ActionHandler):
         sent = signal.SIGKILL if fields.get("kill") is True else signal.SIGINT
         kernels = set(await self._kernels())
         if not await read(pid, partial(stop, pid, sent, kernels)):
-            raise ActionRefused(404, say("process {pid} is no isolated call of a kernel of this server", pid=pid))
+            raise ActionRefused(404, f"process {pid} is no isolated call of a kernel of this server")
         return 204
 
 
@@ -174,7 +171,7 @@ class EndHandler(ActionHandler):
         kernels = await self._kernels()
         computes = any("C" in kind for kind in await self._kinds(pid))
         if (status := await read(pid, partial(end, pid, start, sent, kernels, computes=computes))) != 204:
-            raise ActionRefused(status, say("process {pid} is not ended", pid=pid))
+            raise ActionRefused(status, f"process {pid} is not ended")
         return status
 
 
@@ -206,7 +203,7 @@ class IdleHandler(ActionHandler):
     async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
         """Put the steps off."""
         if not self._idle.not_today(pid, fields.get("kernel")):
-            raise ActionRefused(404, say("the notebook with pid {pid} has nothing to put off", pid=pid))
+            raise ActionRefused(404, f"the notebook with pid {pid} has nothing to put off")
         return 204
 
 

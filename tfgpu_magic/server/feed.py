@@ -11,7 +11,6 @@ from tornado.websocket import WebSocketClosedError
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.rows import Table
-from tfgpu_magic.model.said import say
 from tfgpu_magic.monitor.board.history import History
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.table import message
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.rows import Notebook
     from tfgpu_magic.monitor.table.message import WireState
 
-BROKEN = say("The server cannot show the GPUs: something is wrong in tfgpu_magic. Its log says what.")
+BROKEN = "The server cannot show the GPUs: something is wrong in tfgpu_magic. Its log says what."
 
 LOOK_EVERY = 0.25
 """Seconds between two looks at the board for something new."""
@@ -303,7 +302,7 @@ class Feed:
         done, _ = await asyncio.wait({looking}, timeout=0 if self._hung else LOOK_TIMEOUT)
         if not done and not self._hung:
             self._hung = True
-            nothing = message.state(Table(error=say("This machine's processes cannot be read.")))
+            nothing = message.state(Table(error="This machine's processes cannot be read."))
             known = self._states.newest if self._states.sequence else nothing
             self._states.add({"stale": round(time.time() - LOOK_TIMEOUT, 3)} | known)
 

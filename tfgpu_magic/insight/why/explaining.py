@@ -29,7 +29,6 @@ from tfgpu_magic.insight.why.answer import Why
 from tfgpu_magic.insight.why.explanation import Explanation, Remedy, find_cause, is_memory
 from tfgpu_magic.insight.why.remedies import Trial, remedies
 from tfgpu_magic.isolate.cells.sendable import sendable
-from tfgpu_magic.model import phrases
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.model.rows import Owner
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
@@ -142,8 +141,8 @@ def explain_call(
         return None
     owners = fetch.owners({process.pid for process in then.processes})
     if pid is not None and pid in owners:  # it held the memory, and has ended since
-        owners = {**owners, pid: Owner(pid=pid, who="this", text="this notebook's isolated cell")}
-    table = tabulate.make(then, tabulate.Known(owners=owners))
+        owners = {**owners, pid: Owner(pid=pid, who="this", text=f"this {here()}'s isolated cell")}
+    table = tabulate.make(then, tabulate.Known(owners=owners, this=f"this {here()}"))
     failed = [_at_failure(pool, shortage) for pool in pools if pool.framework == shortage.framework]
     case = _case(shortage, type(error).__name__, number, failed, table, pid=pid)
     if case is None:
@@ -247,8 +246,7 @@ def _case(
         return None
     beside = [one for one in pools if pool is not None and one.gpu == pool.gpu]
     pid = os.getpid() if pid is None else pid
-    rows = phrases.called(table, here()).processes
-    rows = tuple(row for row in rows if gpu and row.process.gpu == gpu.label and row.process.held != 0)
+    rows = tuple(row for row in table.processes if gpu and row.process.gpu == gpu.label and row.process.held != 0)
     held = next((row.process.held for row in rows if row.process.pid == pid), None)
     parts = tuple(one.limit or 0 for one in beside)
     taken = held if all(one.peak for one in beside) else None  # each is taken when it is first used

@@ -42,6 +42,9 @@ _SHELLS_OWN = frozenset({"get_ipython", "exit", "quit", "open"})
 """The names that every shell puts into its namespace for itself. Other names that are hidden from `%who` belong to the
 notebook all the same: `_`, `Out`, and those that a startup file defines."""
 
+_NAME = re.compile(r"^((?:\x1b\[[\d;]*m)*)KeyboardInterrupt\b")
+"""Where IPython names the exception: at the head of a traceback's first and last part, and of no part with source."""
+
 _TRAITS = ("ast_node_interactivity", "autoawait", "colors")
 """The traits that a cell's shell takes over from the notebook's."""
 
@@ -472,7 +475,7 @@ def _raised(answer: CallAnswer) -> BaseException | None:
         error.__cause__ = None
     if error is not None and answer.late is not None:
         # It was stopped as by Ctrl-C, but the user did not press that.
-        shown = (*(line.replace("KeyboardInterrupt", "TimedOut") for line in shown), f"{type(error).__name__}: {error}")
+        shown = (*(_NAME.sub(r"\1TimedOut", part) for part in shown), f"{type(error).__name__}: {error}")
     return None if error is None else _shown_as(error, shown)
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.host import SIMULATED
+from tfgpu_magic.host import SIMULATED, here
 from tfgpu_magic.model.phrases import plain
 from tfgpu_magic.model.rows import UNKNOWN, Notebook, Owner, Who
 from tfgpu_magic.model.said import say
@@ -40,7 +40,7 @@ SILENT = say("a process that does not answer")
 """What a process is called that hangs, and of which nothing was known before."""
 CONTAINED = say("a process in a container of yours")
 """What a process is called that counts for this user, but is of another one in a rootless container."""
-THIS, OTHERS, ENDED = say("this notebook"), say("others"), say("a process that ended")
+OTHERS, ENDED = say("others"), say("a process that ended")
 
 _LONGEST_COMMAND = 24  # characters behind a notebook's name, which is cut last
 
@@ -118,12 +118,14 @@ class Owners:
 
     Args:
         kernel: the pid that is "this notebook"; by default this process, and 0 is none.
+        this: what that is called: ``this session``; by default as people call this process.
         trust: seconds in which a process is called what it was: to read that takes longer than to see that it is the
             same.
     """
 
-    def __init__(self, kernel: int | None = None, *, trust: float = 0.0) -> None:
+    def __init__(self, kernel: int | None = None, *, this: str = "", trust: float = 0.0) -> None:
         self._kernel = os.getpid() if kernel is None else kernel
+        self.this = this or f"this {here()}"
         self._trust = trust
         self._seen: dict[int, _Seen] = {}
         self._names: Mapping[str, str] = {}
@@ -220,7 +222,7 @@ class Owners:
                 served = (one for one in notebooks.values() if one.kernel == read.kernel_id)
                 known = next(served, named)  # it may be started by a gateway, or in a container
         who: Who = "this" if self._kernel in family else "mine"
-        name = THIS if who == "this" else known.title if known else ""
+        name = self.this if who == "this" else known.title if known else ""
         text = name or read.command
         # The variable is inherited by all that a kernel starts, and leaves behind.
         if who == "mine" and not kernel and read.notebook:

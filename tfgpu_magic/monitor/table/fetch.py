@@ -13,6 +13,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from tfgpu_magic import host
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.rows import Table
@@ -72,6 +73,7 @@ class Posted(NamedTuple):
             ),
             reports=self.reports,
             notebooks=notebooks,
+            this=owners.this,
         )
 
 
@@ -143,11 +145,13 @@ def owners(pids: Collection[int], here: Collection[int] = (), *, call: bool = Fa
         here: further pids, of processes that report of themselves or make calls, whether they hold memory or not.
         call: whether this process is an isolated call: "this notebook" is then the one that made it.
     """
+    caller = host.caller if call else ""
 
     def find() -> Mapping[int, Owner]:
         found, published = _read(), last()
         users = users_of(published) if published is not None and recent(published, time.time()) else {}
-        return Owners(maker() if call else None).find(pids, together(found.reports, {}), here, found.names, users)
+        finder = Owners(maker() if call else None, this=f"this {caller}" if caller else "")
+        return finder.find(pids, together(found.reports, {}), here, found.names, users)
 
     return within(1.5, find) or {}
 

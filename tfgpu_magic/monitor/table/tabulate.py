@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.model.rows import NOT_REPORTED, GpuRow, Owner, ProcessRow, Share, Table, by_gpu
 from tfgpu_magic.model.said import in_commas, say
 from tfgpu_magic.model.snapshot import Gpu, Process
-from tfgpu_magic.monitor.owners.attribution import ENDED, OTHERS, SILENT, THIS
+from tfgpu_magic.monitor.owners.attribution import ENDED, OTHERS, SILENT
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
@@ -58,12 +58,14 @@ class Known:
         own: this kernel's own report.
         reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid, as `attribution.together` returns it.
+        this: what the viewing process is called.
     """
 
     owners: Mapping[int, Owner] = field(default_factory=dict)
     own: Report | None = None
     reports: Sequence[Report] = ()
     notebooks: Mapping[int, Notebook] = field(default_factory=dict)
+    this: str = "this notebook"
 
 
 def make(snapshot: Snapshot, known: Known) -> Table:
@@ -89,7 +91,7 @@ def make(snapshot: Snapshot, known: Known) -> Table:
         whose = whose if gpu.listed else OWNER_UNKNOWN
         rest = None if _holds_unknown(rows) else gpu.rest(row.known or 0 for row in rows)
         named = gpu._replace(name=(gpu.name or "N/A").removeprefix("NVIDIA "))
-        shares = _shares(gpu, rows, whose if rest else "")
+        shares = _shares(gpu, rows, whose if rest else "", known.this)
         gpus.append(GpuRow(gpu=named, own=own.get(gpu.label, NOT_REPORTED), shares=shares))
         processes.extend([*rows, *([_unlisted(gpu.label, whose, rest)] if rest else [])])
     unnamed = any(row.owner.who == "unknown" and row.owner.text != SILENT and row.owner.pid for row in processes)
@@ -224,7 +226,7 @@ def _self_reported_rows(
         owner = Owner(
             pid=one.pid,
             who="this" if this else "mine",
-            text=THIS if this else (notebook and notebook.title) or say("a kernel"),
+            text=known.this if this else (notebook and notebook.title) or say("a kernel"),
             notebook=notebook,
             kernel=one.pid,
         )
@@ -264,7 +266,7 @@ def _unlisted(gpu: str, text: str, held: int) -> ProcessRow:
     return ProcessRow(process=Process(gpu, held=held), owner=owner, unlisted=True)
 
 
-def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str) -> tuple[Share, ...]:
+def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str, this: str) -> tuple[Share, ...]:
     """Return whose a GPU's memory is, in the order of `ShareOf`; nothing where that is unknown.
 
     Memory in use that no process of mine holds is others', or is called what that is for which no process is listed
@@ -283,7 +285,7 @@ def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str) -> tuple[Share,
     names = list(dict.fromkeys(filter(None, (*names, unlisted))))
     others = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else in_commas(names) or OTHERS
     found = (
-        Share(who="this", text=THIS, size=sizes["this"]),
+        Share(who="this", text=this, size=sizes["this"]),
         Share(who="mine", text="yours, elsewhere", size=sizes["mine"]),
         Share(who="others", text=others, size=max(sizes["others"], rest)),
         Share(who="free", text="free", size=gpu.free if gpu.free is not None else max(0, gpu.total - gpu.used)),
