@@ -89,7 +89,7 @@ def parked(cycles: int, part: float) -> dict[str, Any]:
     tensors.append(torch.empty(2 * MIB, dtype=torch.uint8))  # stays on the CPU
     fill(tensors)
     while part and survey().leaving < part * host_room():
-        tensors.append(torch.empty(256 * MIB, dtype=torch.uint8, device=f"cuda:{len(tensors) % 2}"))
+        tensors.append(torch.empty(128 * MIB, dtype=torch.uint8, device=f"cuda:{len(tensors) % 2}"))
         fill(tensors[-1:])
     storages = [*storages_of(tensors)]
 

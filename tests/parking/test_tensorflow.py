@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import re
+import weakref
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -250,6 +251,18 @@ def test_an_iterator_that_calls_python_or_prefetches_to_a_gpu_is_seen_until_it_i
         assert survey().refusals == [why] * bool(why), code
         del alive
         assert survey().refusals == [], code
+
+
+@on("8GiB")
+def test_what_is_deleted_after_a_search_is_gone_at_once() -> None:
+    """Its list of all objects would keep it until Python collects garbage, which it does not while a state is away."""
+    kept, thing = variables(1000), lambda: None
+    gc.disable()
+    assert len(survey().leaves) == len(kept)
+    dies = weakref.ref(thing)
+    del thing
+
+    assert dies() is None
 
 
 @on("8GiB")

@@ -69,16 +69,15 @@ def _check() -> Survey:
 
 def survey() -> Survey:
     """Find what leaves and what stays, on this thread."""
-    found = _survey()
+    found = _survey(gc.get_objects())  # which must not hold the cell of its own name: that would keep all alive
     if found.refusals or found.staying > LEAST * found.leaving:  # garbage may be why
         del found
         gc.collect()
-        found = _survey()
+        found = _survey(gc.get_objects())
     return found
 
 
-def _survey() -> Survey:
-    objects = gc.get_objects()
+def _survey(objects: Sequence[object]) -> Survey:
     ready = [one for one in registry.FRAMEWORKS if one.stage() is Stage.READY]
     known = {one.name: _addresses(one, objects) for one in ready} if len(ready) > 1 else {}
     surveys: list[Survey] = []
