@@ -373,7 +373,7 @@ def _import() -> str:
         if isinstance(spared, SimpleNamespace):
             del sys.modules["ctypes.util"]
     if not all(hasattr(found, name) for name in _NEEDED):
-        return nvml_errors.unusable(nvml_errors.foreign(found.__file__))
+        return nvml_errors.unusable(nvml_errors.foreign(getattr(found, "__file__", found)))
     pynvml = found
     return ""
 
