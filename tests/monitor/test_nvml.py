@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from contextlib import closing
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import psutil
@@ -339,9 +339,16 @@ def test_a_function_that_fails_or_is_not_there_costs_its_own_figure(
     assert [(row.pid, row.kind, row.held) for row in read.processes] == [(pid, "C", GIB) for pid in (10, 11, 12)]
 
 
-@pytest.mark.parametrize("found", [None, SimpleNamespace(__file__="/site/pynvml/__init__.py", nvmlInit=print)])
+@pytest.mark.parametrize(
+    ("found", "named"),
+    [
+        (None, "import of pynvml halted"),
+        (SimpleNamespace(__file__="/site/pynvml/__init__.py", nvmlInit=print), "/site/pynvml/__init__.py is of"),
+        (ModuleType("pynvml"), "<module 'pynvml'> is of"),  # of an empty folder of that name
+    ],
+)
 def test_without_nvidia_ml_py_or_with_another_the_line_to_install_is_said(
-    driver: Driver, found: object, monkeypatch: pytest.MonkeyPatch
+    driver: Driver, found: object, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = NvmlReader()
     monkeypatch.setattr(nvml, "pynvml", None)
@@ -349,7 +356,7 @@ def test_without_nvidia_ml_py_or_with_another_the_line_to_install_is_said(
         patched.setitem(sys.modules, "pynvml", found)
         snapshot = reader.read()
 
-    assert ("/site/pynvml/__init__.py" if found else "import of pynvml halted") in (snapshot.error or "")
+    assert named in (snapshot.error or "")
     assert "pip install --force-reinstall 'nvidia-ml-py>=12.535'" in (snapshot.error or "")
     assert (snapshot.absent, driver.calls) == (False, {})
     assert reader.read().gpus  # it is installed

@@ -338,10 +338,7 @@ class NvmlReader:
     ) -> tuple[int, list[tuple[int, ...]]]:
         """Have a function of NVML fill the buffer, in one call unless that is too small; return its code and the rows.
 
-        Args:
-            function: its name.
-            layout: the fields of a row.
-            arguments: puts buffer and count in their places among its arguments.
+        What `arguments` returns are the function's, with buffer and count in their places.
         """
         code, pointer = call("_nvmlGetFunctionPointer", function)
         count = c_uint()
@@ -375,7 +372,8 @@ def _import() -> str:
         if isinstance(spared, SimpleNamespace):
             del sys.modules["ctypes.util"]
     if not all(hasattr(found, name) for name in _NEEDED):
-        return nvml_errors.unusable(nvml_errors.foreign(found.__file__))
+        file = getattr(found, "__file__", found)
+        return nvml_errors.unusable(say("{file} is of another package, or too old", file=file))
     pynvml = found
     return ""
 

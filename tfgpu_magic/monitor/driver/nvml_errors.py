@@ -57,21 +57,12 @@ _GPU = {
 
 
 def unusable(why: str) -> str:
-    """Return why nothing can be read without nvidia-ml-py, and what to do.
-
-    Args:
-        why: Python's words, or what `foreign` returns.
-    """
+    """Return why nothing can be read without nvidia-ml-py, with what is here instead, and what to do."""
     return say(
         "The GPUs cannot be read without nvidia-ml-py 12.535 or later: {why}. Install it:   "
         "pip uninstall --yes pynvml; pip install --force-reinstall 'nvidia-ml-py>=12.535'",
         why=why,
     )
-
-
-def foreign(file: object) -> str:
-    """Return why a module `pynvml` cannot be used, in half a sentence."""
-    return say("{file} is of another package, or too old", file=file)
 
 
 def starting(code: int, words: str | None) -> str:
