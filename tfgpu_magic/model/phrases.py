@@ -149,6 +149,8 @@ def plain(text: str, *, longest: int = 40) -> str:
     if len(text) > longest:
         half = (longest - 3) // 2
         text = f"{text[:half]}...{text[half + 3 - longest :]}"
+    if text.isprintable():  # in a tenth of the time
+        return text
     return "".join("?" if unicodedata.category(one) in _UNSAFE and one not in JOINERS else one for one in text)
 
 

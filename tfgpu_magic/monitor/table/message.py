@@ -145,7 +145,7 @@ class Tick(TypedDict):
 
 def state(table: Table) -> WireState:
     """Return a table as a state."""
-    return cast("WireState", _known({
+    return cast("WireState", _without_none({
         "time": round(table.time, 3),
         "stale": None if table.stale_since is None else round(table.stale_since, 3),
         "every": every if (every := round(table.every)) > 1 else None,
@@ -184,7 +184,7 @@ def full(
         hours: what the user's processes have held; None where that is not known.
     """
     message = {"version": VERSION, "type": "full", "sequence": sequence, "state": state, "history": past(history)}
-    return _text(cast("Full", message | _known({"every": every, "hours": hours})))
+    return _text(cast("Full", message | _without_none({"every": every, "hours": hours})))
 
 
 def tick(sequence: int, base: int, changes: Mapping[str, object]) -> str:
@@ -310,5 +310,5 @@ SENT: dict[str, Callable[[Any], Json]] = {
 """What makes JSON of those fields that are more than a text, a number or a record."""
 
 
-def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
