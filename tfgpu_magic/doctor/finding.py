@@ -46,7 +46,7 @@ def outcome(name: str, severity: Severity, found: str, next: str = "") -> Messag
     return Message(found, severity=severity, next=next, name=name)
 
 
-class _Report(FrontEnd):
+class DoctorFrontEnd(FrontEnd):
     """The doctor's report: a size (``..._bytes``) has its unit, a list has commas, and what is unknown is called so."""
 
     def fact(self, name: str, fact: Fact) -> str:
@@ -69,7 +69,7 @@ class _Report(FrontEnd):
 
 
 _LONGEST_FACT = 600
-REPORT = _Report()
+REPORT = DoctorFrontEnd()
 
 
 def without(finding: Message, homes: Sequence[str]) -> Message:
