@@ -168,9 +168,9 @@ def alerts(file: Path = RULES) -> str:
 def findings() -> str:
     """Return the table of all that `tfgpu doctor` may find, as Markdown; a fact's place is shown as dots."""
     rows = [
-        f"| {'' if number else title} | {outcome.severity.value} | {_dotted(outcome.found)} | {_dotted(outcome.next)} |"
+        f"| {'' if number else title} | {one.severity.value} | {_dotted(one.template)} | {_dotted(one.next)} |"
         for title, check in CHECKS.items()
-        for number, outcome in enumerate(outcomes(check))
+        for number, one in enumerate(outcomes(check))
     ]
     return _table("| about | how serious | what is found | what to do next |", rows)
 

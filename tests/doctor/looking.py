@@ -11,8 +11,9 @@ from tests.command.shell import TFGPU, Done
 from tests.processes import PATIENCE, QUIET
 from tests.slack import SLACK
 from tfgpu_magic.doctor.checks.table import CHECKS, examine
-from tfgpu_magic.doctor.finding import Finding
+from tfgpu_magic.doctor.finding import REPORT
 from tfgpu_magic.doctor.machine import ThisMachine as Here
+from tfgpu_magic.model.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,9 +68,9 @@ def look(*names: str, here: Here | None = None) -> Report:
     return Report([_row(one) for name in names for one in examine(known[name], here)])
 
 
-def _row(one: Finding) -> dict[str, Any]:
+def _row(one: Message) -> dict[str, Any]:
     facts = json.loads(json.dumps(one.facts))
-    return {"name": one.outcome.name, "severity": one.severity.value, "found": one.found, "facts": facts}
+    return {"name": one.name, "severity": one.severity.value, "found": REPORT.found(one), "facts": facts}
 
 
 def names(report: Report, checks: Iterable[str]) -> list[str]:

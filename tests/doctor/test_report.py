@@ -23,14 +23,15 @@ from tests.waiting import until
 from tfgpu_magic.doctor import finding as doctor
 from tfgpu_magic.doctor.checks import table
 from tfgpu_magic.doctor.checks.table import CHECKS, examine, outcomes
-from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
+from tfgpu_magic.doctor.finding import REPORT, outcome
 from tfgpu_magic.doctor.machine import ThisMachine as Here
+from tfgpu_magic.model.message import Message, Severity
 from tfgpu_magic.simgpu import Machine
 
 absent = machine_of("1x8GiB", scope="function")
 
-FULL = Outcome("full", Severity.WARNING, "{left_bytes} are left of {places}.", "Do this:\n  rm -r {path}")
-CALM = Outcome("calm", Severity.GOOD, "All is well.")
+FULL = outcome("full", Severity.WARNING, "{left_bytes} are left of {places}.", "Do this:\n  rm -r {path}")
+CALM = outcome("calm", Severity.GOOD, "All is well.")
 
 
 # --- as text ---
@@ -50,8 +51,8 @@ def test_a_finding_is_a_line_with_what_to_do_below_and_its_title_stands_once() -
 def test_what_is_unknown_is_said_to_be_and_control_characters_do_nothing() -> None:
     finding = FULL(left_bytes=None, places=[], path="\x1b[2J")
 
-    assert finding.found == "unknown are left of none."
-    assert finding.next == "Do this:\n  rm -r ?[2J"
+    assert REPORT.found(finding) == "unknown are left of none."
+    assert REPORT.next(finding) == "Do this:\n  rm -r ?[2J"
 
 
 def test_the_summary_counts_what_needs_attention() -> None:
@@ -62,10 +63,10 @@ def test_the_summary_counts_what_needs_attention() -> None:
 
 @pytest.mark.parametrize("title", CHECKS)
 def test_every_outcome_has_room_in_80_columns(title: str) -> None:
-    for outcome in outcomes(CHECKS[title]):
-        names = {name for _, name, _, _ in string.Formatter().parse(outcome.found + outcome.next) if name}
-        long = doctor.text(title, [outcome(**dict.fromkeys(names, "word " * 40))])
-        short = doctor.text(title, [outcome(**dict.fromkeys(names, "0"))])
+    for one in outcomes(CHECKS[title]):
+        names = {name for _, name, _, _ in string.Formatter().parse(one.template + one.next) if name}
+        long = doctor.text(title, [one(**dict.fromkeys(names, "word " * 40))])
+        short = doctor.text(title, [one(**dict.fromkeys(names, "0"))])
 
         assert [line for line in long.splitlines() if len(line) > doctor.WIDTH and "word" not in line] == []
         assert [line for line in short.splitlines() if len(line) > doctor.WIDTH] == []
@@ -74,50 +75,50 @@ def test_every_outcome_has_room_in_80_columns(title: str) -> None:
 # --- the table ---
 
 
-def declared() -> Iterator[tuple[ModuleType, str, Outcome]]:
+def declared() -> Iterator[tuple[ModuleType, str, Message]]:
     """Give each outcome that the checks' modules declare, with its module and the name of its constant."""
     for module in {sys.modules[check.__module__]: None for check in CHECKS.values()}:
-        yield from ((module, name, value) for name, value in vars(module).items() if isinstance(value, Outcome))
+        yield from ((module, name, value) for name, value in vars(module).items() if isinstance(value, Message))
 
 
 def test_every_outcome_is_of_a_check_is_told_apart_and_says_what_to_do_about_a_fault() -> None:
-    names = [outcome.name for _, _, outcome in declared()]
+    names = [one.name for _, _, one in declared()]
     silent = {one.name for _, _, one in declared() if one.severity is Severity.FAULT and not one.next}
 
     assert len(names) == len(set(names))
-    assert set(names) <= {outcome.name for check in CHECKS.values() for outcome in outcomes(check)}
+    assert set(names) <= {one.name for check in CHECKS.values() for one in outcomes(check)}
     assert silent == {"board.unusable"}  # which is the sentence of another, and says it itself
 
 
 def _made(module: ModuleType) -> Iterator[tuple[str, set[str] | None]]:
     """Give each outcome that a module's code makes, with the facts that it gives; None where they are not in sight."""
     for node in ast.walk(ast.parse(inspect.getsource(module))):
-        if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id == "Outcome"):
+        if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id == "outcome"):
             given = {word.arg for word in node.keywords}
             facts = None if None in given else {word for word in given if word}
             yield from ((name.id, facts) for name in ast.walk(node.func) if isinstance(name, ast.Name))
 
 
 def test_every_outcome_is_made_and_has_the_facts_that_it_names() -> None:
-    for module, name, outcome in declared():
-        named = {name for _, name, _, _ in string.Formatter().parse(outcome.found + outcome.next) if name}
+    for module, name, one in declared():
+        named = {name for _, name, _, _ in string.Formatter().parse(one.template + one.next) if name}
         given = [facts for maker, facts in _made(module) if maker == name]
 
-        assert given, f"{outcome.name} is never found"
+        assert given, f"{one.name} is never found"
         assert [facts for facts in given if facts is not None and not named <= facts] == []
 
 
 # --- whatever a check meets ---
 
 
-def fails(machine: Here) -> list[Finding]:
+def fails(machine: Here) -> list[Message]:
     raise OSError("the disk is gone")
 
 
 def test_a_check_that_fails_or_hangs_is_told_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
 
-    def hangs(machine: Here) -> list[Finding]:
+    def hangs(machine: Here) -> list[Message]:
         ended.wait(PATIENCE)
         return []
 
@@ -128,9 +129,9 @@ def test_a_check_that_fails_or_hangs_is_told_and_ends_nothing(monkeypatch: pytes
     (after,) = examine(fails, Here())
     ended.set()
 
-    assert (failed.outcome, failed.facts["why"]) == (table.BROKEN, "OSError: the disk is gone")
-    assert (hung.outcome, hung.facts["why"]) == (table.BROKEN, "it took more than 0.2 s")
-    assert after.outcome == table.BROKEN  # it was done, though the one before still hangs
+    assert (failed.name, failed.facts["why"]) == (table.BROKEN.name, "OSError: the disk is gone")
+    assert (hung.name, hung.facts["why"]) == (table.BROKEN.name, "it took more than 0.2 s")
+    assert after.name == table.BROKEN.name  # it was done, though the one before still hangs
     until(lambda: all(thread.name != "tfgpu_magic-bounded" for thread in threading.enumerate()))
 
 

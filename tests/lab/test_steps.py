@@ -370,7 +370,7 @@ def test_what_the_file_itself_keeps_from_being_parked_is_logged_once(
 ) -> None:
     policy.FILE.write_text(f"{says}{PARKS}")
     steps_of(rig.kernels, logging.getLogger("tests"))
-    found = [one.outcome.name for one in idle(ThisMachine(environ={}))]
+    found = [one.name for one in idle(ThisMachine(environ={}))]
     told = [record.getMessage() for record in caplog.records]
 
     assert len(told) == bool(why)

@@ -60,9 +60,12 @@ def table(
     return make(snapshot, Known(owners=owners, own=report, reports=reports, notebooks=notebooks))
 
 
+NOTE = msg("Note.")
+
+
 def kernel(*figures: Figure, gpu: str = "0", policy: str = "growth", pid: int = 1) -> Report:
     use = GpuUse(gpu=gpu, policy=policy, logical=(LogicalGpu(name="GPU:0"),), figures=figures)
-    return Report(pid=pid, summary="Ready.", uses=(use,), notes=(msg("Note."),))
+    return Report(pid=pid, summary="Ready.", uses=(use,), notes=(NOTE,))
 
 
 def other(
@@ -214,7 +217,7 @@ FREE = ("free", 6)
         # A kernel uses the GPU and is not listed: the pids only look like ours, and nobody is named.
         (
             table((2, 5 * GIB), report=kernel(*tensorflow(GIB, GIB), pid=77)),
-            [(THIS, None), ("others", 9)], [(THIS, 1), ("others", 9), FREE], (UNATTRIBUTED, "Note."),
+            [(THIS, None), ("others", 9)], [(THIS, 1), ("others", 9), FREE], (UNATTRIBUTED, NOTE),
         ),
         (
             table((3, 10 * GIB), reports=[torch(2 * GIB)]),
@@ -223,7 +226,7 @@ FREE = ("free", 6)
         # But not of one that holds nothing, is not listed yet, is in another container, or stands beside one of mine.
         (
             table((2, 10 * GIB), report=kernel(pid=77)),
-            [("eval.ipynb", 10)], [("yours, elsewhere", 10), FREE], ("Note.",),
+            [("eval.ipynb", 10)], [("yours, elsewhere", 10), FREE], (NOTE,),
         ),
         (table((3, 10 * GIB), reports=[other(3, used_since=89.0)]), [("maria", 10)], [("others", 10), FREE], ()),
         (
@@ -387,7 +390,7 @@ def test_memory_is_worth_asking_back_where_a_notebook_of_mine_has_long_been_idle
 def test_summary_and_notes_are_kept_and_a_report_of_a_gpu_that_is_not_here_changes_nothing_else() -> None:
     made = table(used=0, report=kernel(gpu="7"))
 
-    assert (made.summary, made.notes, made.gpus) == ("Ready.", ("Note.",), table(used=0).gpus)
+    assert (made.summary, made.notes, made.gpus) == ("Ready.", (NOTE,), table(used=0).gpus)
 
 
 def test_where_the_driver_lists_no_processes_notebooks_have_the_share_that_they_say_themselves() -> None:

@@ -45,7 +45,7 @@ def test_machine_4_a_group_that_nobody_has_leaves_all_idle_notebooks_alone_and_t
     file.write_text(HOURS + rest)
     (found,) = idle(ThisMachine())
 
-    assert found.outcome.name == ("idle.flawed" if flaw else "idle.holds")
+    assert found.name == ("idle.flawed" if flaw else "idle.holds")
     assert flaw in str(found.facts.get("flaw"))
 
 
@@ -92,7 +92,7 @@ def test_while_the_directory_of_users_is_away_nobody_falls_to_what_is_for_everyb
     file.write_text(HOURS + rest)
     (found,) = idle(ThisMachine())
 
-    assert found.outcome.name == ("idle.holds" if known else "idle.flawed")
+    assert found.name == ("idle.holds" if known else "idle.flawed")
     assert known or "names 'staff', and the group " in str(found.facts["flaw"])
 
 
@@ -121,7 +121,7 @@ def test_machine_13_in_a_server_of_a_hub_the_doctor_finds_that_users_can_turn_th
 ) -> None:
     file.write_text(HOURS)
     environ = {"JUPYTERHUB_USER": "ann", **({"JUPYTERHUB_DISABLE_USER_CONFIG": "1"} if closed else {})}
-    found = [one.outcome.name for one in idle(ThisMachine(environ=environ))]
+    found = [one.name for one in idle(ThisMachine(environ=environ))]
 
     assert found == ["idle.holds", *([] if closed else ["idle.avoidable"])]
 

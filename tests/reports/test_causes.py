@@ -22,6 +22,7 @@ from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.doctor.checks.driver import cuda, gpus
 from tfgpu_magic.doctor.checks.table import examine
+from tfgpu_magic.doctor.finding import REPORT
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.engine.status import status
 from tfgpu_magic.lab.exporter import MachineSeen, families
@@ -131,7 +132,7 @@ def test_jupyter_27_in_a_job_without_a_gpu_nobody_is_told_to_take_one(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     (own,) = examine(cuda, ThisMachine())
 
-    assert job.found == "Slurm gave this job no GPU: CUDA_VISIBLE_DEVICES is `NoDevFiles`."
+    assert REPORT.found(job) == "Slurm gave this job no GPU: CUDA_VISIBLE_DEVICES is `NoDevFiles`."
     assert "--gres=gpu:1" in job.next
     assert "unset" not in job.next
     assert own.next.startswith("Unless a scheduler such as Slurm has set it, ")
@@ -166,8 +167,8 @@ def test_jupyter_15_a_gpu_that_the_driver_no_longer_lists_is_a_fault_unless_it_i
     vars(machine)["snapshot"] = seen
     told = examine(gpus, machine)
 
-    assert [one.outcome.name for one in told] == ["gpus.works", *(["gpus.unlisted"] if missing else [])]
-    assert not missing or told[1].found.endswith("Missing is the NVIDIA A100 at 0000:11:00.0.")
+    assert [one.name for one in told] == ["gpus.works", *(["gpus.unlisted"] if missing else [])]
+    assert not missing or REPORT.found(told[1]).endswith("Missing is the NVIDIA A100 at 0000:11:00.0.")
 
 
 def seen_by(machine: Machine, *words: str, module: str = "tfgpu_magic") -> str:

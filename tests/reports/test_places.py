@@ -135,7 +135,7 @@ def test_machine_10_the_doctor_finds_a_process_that_has_a_tmp_of_its_own(
     ):
         assert other.stdout is not None
         assert other.stdout.readline().strip() == str(here.path)
-        found = {one.outcome.name: one.facts for one in board.board(ThisMachine())}
+        found = {one.name: one.facts for one in board.board(ThisMachine())}
         other.communicate("")
 
     assert found.get("board.private-tmp", {}).get("pid") == (other.pid if private else None)

@@ -79,5 +79,5 @@ def test_machine_6_the_doctor_finds_an_exporter_whose_port_anybody_can_take(tmp_
         (system / f"{wants}.wants" / f"tfgpu-exporter.{unit}").touch()
     (tmp_path / "sys/fs/cgroup/system.slice/tfgpu-exporter.service").mkdir(parents=True)
 
-    names = [one.outcome.name for one in board.board(ThisMachine(tmp_path))]
+    names = [one.name for one in board.board(ThisMachine(tmp_path))]
     assert ("board.port" in names) is not bound

@@ -66,10 +66,10 @@ def test_each_outcome_of_the_doctor() -> None:
     lines = []
     for title, check in table.CHECKS.items():
         for one in table.outcomes(check):
-            lines += [f"{title}: {one.name}, {one.severity.value}", f"    {one.found}"]
+            lines += [f"{title}: {one.name}, {one.severity.value}", f"    {one.template}"]
             lines += [f"    -> {line}" for line in one.next.splitlines()]
     one = table.BROKEN
-    lines += [f"Any: {one.name}, {one.severity.value}", f"    {one.found}", f"    -> {one.next}"]
+    lines += [f"Any: {one.name}, {one.severity.value}", f"    {one.template}", f"    -> {one.next}"]
     compare("Each outcome of the doctor", "\n".join(lines) + "\n\n")
 
 

@@ -8,9 +8,9 @@ import os
 from tfgpu_magic.command.dispatch import is_drawn_on
 from tfgpu_magic.doctor import finding as doctor
 from tfgpu_magic.doctor.checks.table import CHECKS, examine
-from tfgpu_magic.doctor.finding import Finding, Severity
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import TfGpuError
+from tfgpu_magic.model.message import Message, Severity
 
 FAULTY = 1
 """The exit status where there is a fault."""
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
             "leave the GPU, and what stays."
         )
     machine = ThisMachine(quick=options.quick)
-    found: list[Finding] = []
+    found: list[Message] = []
     live = not options.json and is_drawn_on()
     for title, check in CHECKS.items():
         if live:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import platform
 import re
@@ -10,28 +9,12 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import replace
 
 from tfgpu_magic._version import __version__
 from tfgpu_magic.model import phrases
-
-Fact: TypeAlias = "str | int | float | bool | Sequence[Fact] | Mapping[str, Fact] | None"
-"""What a finding tells, as JSON has it. None is unknown; a size is in bytes, and its name ends in ``_bytes``."""
-
-
-class Severity(enum.Enum):
-    """How serious a finding is, from the least to the most."""
-
-    GOOD = "good"
-    """It is as it should be."""
-    NOTE = "note"
-    """It is worth knowing, and nothing need be done."""
-    WARNING = "warning"
-    """It works less well than it could, or will stop working."""
-    FAULT = "fault"
-    """It does not work."""
-
+from tfgpu_magic.model.message import Fact, FrontEnd, Message, Severity
+from tfgpu_magic.units import rounded
 
 VERSION = 3
 """The version of the JSON: names and facts of findings stay what they are while it does."""
@@ -45,11 +28,10 @@ _COLOURS = {Severity.GOOD: "32", Severity.NOTE: "36", Severity.WARNING: "33", Se
 """The colours of the words, as terminals number them (ECMA-48, SGR)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One of the things that a check may find, declared at the top of its module.
+def outcome(name: str, severity: Severity, found: str, next: str = "") -> Message:  # noqa: A002
+    """Return one of the messages of a check, declared at the top of its module, and called with its facts.
 
-    Attributes:
+    Args:
         name: its name, after that of its check: ``driver.absent``.
         severity: how serious it is.
         found: what was found, with the names of facts in braces.
@@ -57,51 +39,42 @@ class Outcome:
             to be pasted, and are shown as they are.
 
     Example:
-        >>> LOST = Outcome("gpus.lost", Severity.FAULT, "{gpus} are lost.")
+        >>> LOST = outcome("gpus.lost", Severity.FAULT, "{gpus} are lost.")
         >>> LOST(gpus=["0", "1"]).facts
         {'gpus': ['0', '1']}
     """
-
-    name: str
-    severity: Severity
-    found: str
-    next: str = ""
-
-    def __call__(self, **facts: Fact) -> Finding:
-        """Return a finding of this outcome; the facts are at least those that its sentences name."""
-        return Finding(self, facts)
+    return Message(found, severity=severity, next=next, name=name)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check has found.
+class DoctorFrontEnd(FrontEnd):
+    """The doctor's report: a size (``..._bytes``) has its unit, a list has commas, and what is unknown is called so."""
 
-    Attributes:
-        outcome: which of the check's outcomes it is.
-        facts: what it tells, by name.
-    """
+    def fact(self, name: str, fact: Fact) -> str:
+        """Return a fact as text."""
+        if fact is None or fact == "":
+            return "unknown"
+        if name.endswith("_bytes") and isinstance(fact, int):
+            return rounded(fact)
+        if isinstance(fact, (list, tuple)):
+            return ", ".join(self.fact(name, one) for one in fact) or "none"
+        return phrases.plain(str(fact), longest=_LONGEST_FACT)
 
-    outcome: Outcome
-    facts: Mapping[str, Fact]
+    def found(self, finding: Message) -> str:
+        """Return what was found, as a sentence or two."""
+        return self.sentence(finding.alone)
 
-    @property
-    def severity(self) -> Severity:
-        """How serious it is."""
-        return self.outcome.severity
+    def next(self, finding: Message) -> str:
+        """Return what to do next; lines that are to be pasted begin with two spaces."""
+        return self.sentence(replace(finding, template=""))
 
-    @property
-    def found(self) -> str:
-        """What was found, as a sentence or two."""
-        return self.outcome.found.format_map(phrases.words(self.facts))
 
-    @property
-    def next(self) -> str:
-        """What to do next; lines that are to be pasted begin with two spaces."""
-        return self.outcome.next.format_map(phrases.words(self.facts))
+_LONGEST_FACT = 600
+REPORT = DoctorFrontEnd()
 
-    def without(self, homes: Sequence[str]) -> Finding:
-        """Return the same finding with home directories written as ``~``."""
-        return Finding(self.outcome, {name: _without(fact, homes) for name, fact in self.facts.items()})
+
+def without(finding: Message, homes: Sequence[str]) -> Message:
+    """Return the same finding with home directories written as ``~``."""
+    return finding(**{name: _without(fact, homes) for name, fact in finding.facts.items()})
 
 
 def _without(fact: Fact, homes: Sequence[str]) -> Fact:
@@ -114,7 +87,7 @@ def _without(fact: Fact, homes: Sequence[str]) -> Fact:
     return [_without(one, homes) for one in fact] if isinstance(fact, Sequence) else fact
 
 
-def text(title: str, findings: Sequence[Finding], *, coloured: bool = False) -> str:
+def text(title: str, findings: Sequence[Message], *, coloured: bool = False) -> str:
     """Return a check's findings as text, each with what to do next below it.
 
     Args:
@@ -126,17 +99,17 @@ def text(title: str, findings: Sequence[Finding], *, coloured: bool = False) -> 
     for finding in findings:
         word = f"{finding.severity.value:<{_SEVERITY}}"
         shown = f"\x1b[{_COLOURS[finding.severity]}m{word}\x1b[0m" if coloured else word
-        first, *more = _wrapped(finding.found)
+        first, *more = _wrapped(REPORT.found(finding))
         lines.append(f" {shown}  {title:<{_TITLE}}  {first}")
         lines += [" " * _INDENT + line for line in more]
-        for line in finding.next.splitlines():
+        for line in REPORT.next(finding).splitlines():
             pasted = line.startswith("  ")
             lines += [_PASTED + line.strip()] if pasted else [" " * _INDENT + part for part in _wrapped(line)]
         title = ""
     return "\n".join(lines)
 
 
-def summary(findings: Iterable[Finding]) -> str:
+def summary(findings: Iterable[Message]) -> str:
     """Return how many of the findings need attention, and how to send them."""
     counts = Counter(finding.severity for finding in findings)
     serious = (Severity.FAULT, Severity.WARNING, Severity.NOTE)
@@ -144,14 +117,14 @@ def summary(findings: Iterable[Finding]) -> str:
     return f"{', '.join(counted)}. To send this to us:   tfgpu doctor --json > doctor.json"
 
 
-def as_json(findings: Iterable[Finding]) -> str:
+def as_json(findings: Iterable[Message]) -> str:
     """Return findings as JSON."""
     rows = [
         {
-            "name": finding.outcome.name,
+            "name": finding.name,
             "severity": finding.severity.value,
-            "found": finding.found,
-            "next": finding.next,
+            "found": REPORT.found(finding),
+            "next": REPORT.next(finding),
             "facts": finding.facts,
         }
         for finding in findings

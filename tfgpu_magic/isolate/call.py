@@ -293,7 +293,7 @@ class _Watch:
         else:
             self._take(message)
 
-    def _take(self, message: wire.Message) -> None:
+    def _take(self, message: wire.WireMessage) -> None:
         """Take an answer; the process leaves, or sends it in pieces."""
         facts: WorkerFacts = pickle.loads(message.parts[0])  # noqa: S301  # from our own process
         seconds = time.monotonic() - self._began

@@ -74,6 +74,10 @@ class Message:
     def __hash__(self) -> int:
         return hash((self.template, self.next))
 
+    def __call__(self, **facts: Fact) -> Message:
+        """Return the message with these facts, which are at least those that its sentences name."""
+        return replace(self, facts=facts)
+
     def __str__(self) -> str:
         return IPYTHON.text(self)
 
@@ -141,8 +145,9 @@ class FrontEnd:
     def parts(self, message: Message) -> Iterator[str | Line]:
         """Yield the pieces of a message in order: texts, and between them the lines."""
         for number, piece in enumerate(_FIELD.split(message.template + message.next)):
-            fact = message.facts[piece] if number % 2 else piece
-            if isinstance(fact, Message):
+            if number % 2 == 0:
+                yield from [piece] if piece else []
+            elif isinstance(fact := message.facts[piece], Message):
                 yield from self.parts(fact)
             else:
                 yield fact if isinstance(fact, Line) else self.fact(piece, fact)

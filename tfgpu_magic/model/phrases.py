@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.model.message import IPYTHON, Message
-from tfgpu_magic.units import BINARY, rounded
+from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tfgpu_magic.model.rows import GpuRow, ProcessRow, Table
     from tfgpu_magic.model.snapshot import Gpu
 
@@ -162,24 +160,6 @@ def safe(text: str) -> str:
 JOINERS = "\u200c\u200d"  # ZERO WIDTH NON-JOINER and JOINER
 _LONGEST_LINE = 2000
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-
-
-def words(facts: Mapping[str, object]) -> dict[str, str]:
-    """Write facts for people: a size (``..._bytes``) with its unit, a list with commas, what is unknown as that."""
-    return {name: _word(name, fact) for name, fact in facts.items()}
-
-
-def _word(name: str, fact: object) -> str:
-    if fact is None or fact == "":
-        return "unknown"
-    if name.endswith("_bytes") and isinstance(fact, int):
-        return rounded(fact)
-    if isinstance(fact, (list, tuple)):
-        return ", ".join(_word(name, one) for one in fact) or "none"
-    return plain(str(fact), longest=_LONGEST_FACT)
-
-
-_LONGEST_FACT = 600
 
 
 def of_kernel(table: Table) -> bool:

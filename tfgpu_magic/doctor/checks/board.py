@@ -10,41 +10,42 @@ from pathlib import Path
 
 import psutil
 
-from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
+from tfgpu_magic.doctor.finding import outcome
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.model.message import Message, Severity
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.machine_board import MachineBoard, folder
 from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
 from tfgpu_magic.monitor.owners.pids import began
 
-DIRECTORY = Outcome("board.directory", Severity.GOOD, "It is in {directory}, which is yours alone.")
-ELSEWHERE = Outcome("board.elsewhere", Severity.WARNING, "It is in {directory}. {why}")
-UNUSABLE = Outcome("board.unusable", Severity.FAULT, "No view can work: {why}")
-HANGS = Outcome(
+DIRECTORY = outcome("board.directory", Severity.GOOD, "It is in {directory}, which is yours alone.")
+ELSEWHERE = outcome("board.elsewhere", Severity.WARNING, "It is in {directory}. {why}")
+UNUSABLE = outcome("board.unusable", Severity.FAULT, "No view can work: {why}")
+HANGS = outcome(
     "board.hangs",
     Severity.FAULT,
     "A collector is there, and has given no sign for {age} s: all views are stale.",
     "If it hangs in the driver, this does not answer either; else it is ended by itself after a minute:\n  nvidia-smi",
 )
-MACHINE = Outcome(
+MACHINE = outcome(
     "board.machine",
     Severity.GOOD,
     "The views of all users read {directory}. The service that writes to it read the GPUs {age} s ago.",
 )
-MACHINE_HANGS = Outcome(
+MACHINE_HANGS = outcome(
     "board.machine-hangs",
     Severity.FAULT,
     "The service that reads the GPUs for all users has given no sign for {age} s: all views are stale.",
     "See whether the driver answers, and restart the service:\n  nvidia-smi\n  sudo systemctl restart tfgpu-collector",
 )
-MACHINE_UNREAD = Outcome(
+MACHINE_UNREAD = outcome(
     "board.machine-unread",
     Severity.WARNING,
     "There is a board for all users, which is not read: {why}",
     "Your views have a collector of their own. An administrator can set it right: see docs/administrators.md.",
 )
-PRIVATE_TMP = Outcome(
+PRIVATE_TMP = outcome(
     "board.private-tmp",
     Severity.WARNING,
     "Your process {pid} ({name}) has a /tmp of its own: it and the processes here do not see each other's notebooks "
@@ -52,13 +53,13 @@ PRIVATE_TMP = Outcome(
     "That is what `PrivateTmp` and `isolate_tmp` do. To have all of them in one place, set this for all of them:\n"
     "  export TFGPU_MAGIC_DIR=~/.tfgpu_magic",
 )
-AWAY = Outcome(
+AWAY = outcome(
     "board.service-away",
     Severity.WARNING,
     "The service {unit} is to run on this machine, and does not.",
     "An administrator can see why:\n  systemctl status {unit}",
 )
-PORT = Outcome(
+PORT = outcome(
     "board.port",
     Severity.WARNING,
     "While tfgpu-exporter is restarted, any user can take its port and tell Prometheus made-up figures.",
@@ -72,7 +73,7 @@ _ENABLED, _RUNNING = "etc/systemd/system/multi-user.target.wants", "sys/fs/cgrou
 _SOCKET = "etc/systemd/system/sockets.target.wants/tfgpu-exporter.socket"
 
 
-def board(machine: ThisMachine) -> Iterator[Finding]:
+def board(machine: ThisMachine) -> Iterator[Message]:
     """Tell where it is, who writes to it, and which service of it is away; no collector is started."""
     enabled, running = machine.root / _ENABLED, machine.root / _RUNNING
     for unit in UNITS if running.exists() else ():
@@ -108,7 +109,7 @@ def board(machine: ThisMachine) -> Iterator[Finding]:
         yield UNUSABLE(why=str(error))
 
 
-def _apart(directory: Path) -> Iterator[Finding]:
+def _apart(directory: Path) -> Iterator[Message]:
     """Tell of a process of this user that finds another directory there: it has a /tmp of its own."""
     here = directory.stat()
     for pid in psutil.pids():

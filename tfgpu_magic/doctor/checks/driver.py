@@ -8,21 +8,22 @@ import time
 from collections.abc import Iterator
 
 from tfgpu_magic.doctor.cuda_child import ROOM
-from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
+from tfgpu_magic.doctor.finding import outcome
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.frameworks import cuda as library
 from tfgpu_magic.model import phrases
+from tfgpu_magic.model.message import Message, Severity
 from tfgpu_magic.monitor.driver.nvml_errors import MODULE
 from tfgpu_magic.policy.process_state import DEVICES
 
-ANSWERS = Outcome("driver.answers", Severity.GOOD, "NVIDIA's driver {version} answered in {seconds} s.")
-SIMULATED = Outcome(
+ANSWERS = outcome("driver.answers", Severity.GOOD, "NVIDIA's driver {version} answered in {seconds} s.")
+SIMULATED = outcome(
     "driver.simulated",
     Severity.NOTE,
     "These GPUs are simulated, for trying and for tests: what they compute means nothing.",
 )
-ABSENT = Outcome("driver.absent", Severity.FAULT, "{error}", f"{phrases.TRY}\n  {phrases.TRY_COMMAND}")
-FAILS = Outcome(
+ABSENT = outcome("driver.absent", Severity.FAULT, "{error}", f"{phrases.TRY}\n  {phrases.TRY_COMMAND}")
+FAILS = outcome(
     "driver.fails",
     Severity.FAULT,
     "{error} Neither CUDA nor TensorFlow was started: they may hang with it.",
@@ -31,7 +32,7 @@ FAILS = Outcome(
 )
 
 
-def driver(machine: ThisMachine) -> Iterator[Finding]:
+def driver(machine: ThisMachine) -> Iterator[Message]:
     """Tell whether the driver lists its GPUs, or why it does not."""
     begun = time.monotonic()
     snapshot = machine.snapshot
@@ -45,12 +46,12 @@ def driver(machine: ThisMachine) -> Iterator[Finding]:
 
 # --- the kernel module ---
 
-MODULE_LOADED = Outcome("kernel_module.loaded", Severity.GOOD, "The {kind} one, {version}.")
+MODULE_LOADED = outcome("kernel_module.loaded", Severity.GOOD, "The {kind} one, {version}.")
 
 _LINE = re.compile(r"NVRM version: +NVIDIA UNIX (?P<kind>.*?) Kernel Module(?: for \S+)? +(?P<version>[\d.]+)")
 
 
-def kernel_module(machine: ThisMachine) -> Iterator[Finding]:
+def kernel_module(machine: ThisMachine) -> Iterator[Message]:
     """Tell which it is. Source: the driver's README, chapter "The /proc file system interface"."""
     found = _LINE.search(machine.text(MODULE) or "")
     if found and not machine.snapshot.simulated:
@@ -59,14 +60,14 @@ def kernel_module(machine: ThisMachine) -> Iterator[Finding]:
 
 # --- GPUs ---
 
-GPU_WORKS = Outcome("gpus.works", Severity.GOOD, "{gpu}: {name}, {free_bytes} of {total_bytes} free.")
-GPU_FAILS = Outcome(
+GPU_WORKS = outcome("gpus.works", Severity.GOOD, "{gpu}: {name}, {free_bytes} of {total_bytes} free.")
+GPU_FAILS = outcome(
     "gpus.fails",
     Severity.FAULT,
     "{gpu}: {name}. {error}.",
     "The kernel says why; a reset or a reboot may bring it back:\n  sudo dmesg | grep -i -e nvrm -e xid",
 )
-GPU_MIG = Outcome(
+GPU_MIG = outcome(
     "gpus.mig",
     Severity.NOTE,
     "{gpu}: {name}, in MIG mode. Its instances: {instances}. A program sees one of them at most, and nothing of the "
@@ -75,7 +76,7 @@ GPU_MIG = Outcome(
     "  %tf_gpu visible {first}\n"
     '  tfgpu run "visible {first}" -- program.py',
 )
-GPU_MIG_EMPTY = Outcome(
+GPU_MIG_EMPTY = outcome(
     "gpus.mig-empty",
     Severity.FAULT,
     "{gpu}: {name}, in MIG mode and without an instance: no program can use it.",
@@ -83,7 +84,7 @@ GPU_MIG_EMPTY = Outcome(
     "  nvidia-smi mig -i {gpu} -lgip\n"
     "  nvidia-smi -i {gpu} -mig 0",
 )
-GPU_UNLISTED = Outcome(
+GPU_UNLISTED = outcome(
     "gpus.unlisted",
     Severity.FAULT,
     "The kernel module has {count} GPUs, and the driver lists {listed}. Missing is the {name} at {place}.",
@@ -91,7 +92,7 @@ GPU_UNLISTED = Outcome(
 )
 
 
-def gpus(machine: ThisMachine) -> Iterator[Finding]:
+def gpus(machine: ThisMachine) -> Iterator[Message]:
     """Tell the state of each."""
     snapshot = machine.snapshot
     for gpu in snapshot.gpus:
@@ -107,7 +108,7 @@ def gpus(machine: ThisMachine) -> Iterator[Finding]:
         yield from _unlisted(machine)
 
 
-def _unlisted(machine: ThisMachine) -> Iterator[Finding]:
+def _unlisted(machine: ThisMachine) -> Iterator[Message]:
     """Tell which GPUs the kernel module has and NVML does not list. Source: the chapter of `kernel_module`."""
     listed = {gpu.uuid for gpu in machine.snapshot.gpus if gpu.instance is None}
     files = sorted((machine.root / _GPUS).glob("*/information"))
@@ -140,44 +141,44 @@ _GPUS, _FACT = "proc/driver/nvidia/gpus", re.compile(r"^(.+?):[ \t]+(.+?)\s*$", 
 
 # --- CUDA ---
 
-CUDA_WORKS = Outcome(
+CUDA_WORKS = outcome(
     "cuda.works",
     Severity.GOOD,
     "CUDA {version} starts and shows programs {shown}. Beside its tensors, each takes {context_bytes} of a GPU that it "
     "uses.",
 )
-CUDA_NOT_TRIED = Outcome(
+CUDA_NOT_TRIED = outcome(
     "cuda.not-tried",
     Severity.NOTE,
     "CUDA {version} starts and shows programs {shown}. Whether one can use a GPU was not tried: that is done where "
     "{room_bytes} are free.",
 )
-CUDA_HIDDEN = Outcome(
+CUDA_HIDDEN = outcome(
     "cuda.hidden",
     Severity.WARNING,
     "CUDA shows programs no GPU: CUDA_VISIBLE_DEVICES is `{visible}` here.",
     "Unless a scheduler such as Slurm has set it, this shows all of them:\n  unset CUDA_VISIBLE_DEVICES",
 )
-CUDA_NOT_GIVEN = Outcome(
+CUDA_NOT_GIVEN = outcome(
     "cuda.not-given",
     Severity.WARNING,
     "Slurm gave this job no GPU: CUDA_VISIBLE_DEVICES is `{visible}`.",
     "Ask for one, as here:\n  sbatch --gres=gpu:1 ...",
 )
-CUDA_NO_LIBRARY = Outcome(
+CUDA_NO_LIBRARY = outcome(
     "cuda.no-library",
     Severity.FAULT,
     "CUDA's driver library libcuda.so.1 cannot be opened, and NVML's can: {error}",
     "A container has it where this variable has `compute`:\n  NVIDIA_DRIVER_CAPABILITIES=compute,utility",
 )
-CUDA_FAILS = Outcome(
+CUDA_FAILS = outcome(
     "cuda.fails",
     Severity.FAULT,
     "CUDA does not start: {error}.",
     "These files must be there, nvidia-uvm among them, and you must be allowed to open them. Else the kernel may say "
     "why:\n  ls -l /dev/nvidia*\n  sudo dmesg | grep -i -e nvrm -e xid",
 )
-CUDA_REFUSED = Outcome(
+CUDA_REFUSED = outcome(
     "cuda.refused",
     Severity.FAULT,
     "CUDA starts, and a program cannot use GPU {gpu}: {error}.",
@@ -188,7 +189,7 @@ NO_DEVICES = "NoDevFiles"
 """What Slurm, and nobody else, sets CUDA_VISIBLE_DEVICES to in a job without a GPU. Source: its gpu plug-ins."""
 
 
-def cuda(machine: ThisMachine) -> Iterator[Finding]:
+def cuda(machine: ThisMachine) -> Iterator[Message]:
     """Tell whether CUDA works; nothing where it was not started."""
     facts, visible = machine.cuda.facts, machine.environ.get(DEVICES)
     if machine.cuda.why:
@@ -216,16 +217,16 @@ def cuda(machine: ThisMachine) -> Iterator[Finding]:
 
 # --- pids ---
 
-PIDS_TOLD = Outcome(
+PIDS_TOLD = outcome(
     "pids.told", Severity.GOOD, "The driver names processes by their pids here, and tells what each holds."
 )
-PIDS_NO_SIZES = Outcome(
+PIDS_NO_SIZES = outcome(
     "pids.no-sizes",
     Severity.NOTE,
     "The driver names processes by their pids here, and does not tell what each holds, as on WSL and on virtual GPUs.",
     "Notebooks that load the extension show their own figures.",
 )
-PIDS_UNTOLD = Outcome(
+PIDS_UNTOLD = outcome(
     "pids.untold",
     Severity.WARNING,
     "The driver does not name the processes here by their pids, as in a container.",
@@ -236,7 +237,7 @@ PIDS_UNTOLD = Outcome(
 )
 
 
-def pids(machine: ThisMachine) -> Iterator[Finding]:
+def pids(machine: ThisMachine) -> Iterator[Message]:
     """Tell how NVML lists a process of which the pid is known; nothing where none could use a GPU."""
     listed = machine.cuda.facts.get("listed")
     if listed is None or machine.cuda.facts["context"]["code"]:

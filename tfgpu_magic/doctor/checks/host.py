@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from tfgpu_magic._version import __version__
-from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
+from tfgpu_magic.doctor.finding import outcome
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.frameworks.jax.settings import VARIABLES as READ_BY_JAX
 from tfgpu_magic.frameworks.torch.framework import CUDA_OPTIONS, OPTIONS
 from tfgpu_magic.isolate import host_memory as memory
+from tfgpu_magic.model.message import Message, Severity
 from tfgpu_magic.policy import CEILING, POLICY, process_state
 from tfgpu_magic.units import BINARY
 
-FOUND = Outcome(
+FOUND = outcome(
     "system.found",
     Severity.GOOD,
     "tfgpu_magic {version}, Python {python}, Linux {kernel} on {processor}, {cpus} CPUs. Installed: {packages}.",
@@ -26,7 +27,7 @@ FOUND = Outcome(
 _PACKAGES = ("ipython", "ipykernel", "jupyter_server", "jupyterlab", "notebook", "tensorflow", "torch", "jax")
 
 
-def system(machine: ThisMachine) -> Iterator[Finding]:  # noqa: ARG001  # this interpreter is asked
+def system(machine: ThisMachine) -> Iterator[Message]:  # noqa: ARG001  # this interpreter is asked
     """Give the versions."""
     yield FOUND(
         version=__version__,
@@ -49,10 +50,10 @@ def _installed() -> Iterator[str]:
 LEAST = 2 * BINARY["GiB"]
 """Bytes below which programs are soon killed: TensorFlow's import takes 0.6 GiB, and an isolated call a copy of it."""
 
-MEMORY_FREE = Outcome(
+MEMORY_FREE = outcome(
     "host_memory.free", Severity.GOOD, "{left_bytes} of the {limit_bytes} of {where} may still be used."
 )
-MEMORY_SHORT = Outcome(
+MEMORY_SHORT = outcome(
     "host_memory.short",
     Severity.WARNING,
     "Only {left_bytes} of the {limit_bytes} of {where} may still be used.",
@@ -61,7 +62,7 @@ MEMORY_SHORT = Outcome(
 )
 
 
-def host_memory(machine: ThisMachine) -> Iterator[Finding]:
+def host_memory(machine: ThisMachine) -> Iterator[Message]:
     """Tell the room on the machine or in the cgroup that has least of it."""
     sizes = memory.machine(machine.root / "proc")
     total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
@@ -75,7 +76,7 @@ def host_memory(machine: ThisMachine) -> Iterator[Finding]:
 
 # --- variables ---
 
-VARIABLE_SET = Outcome("environment.set", Severity.GOOD, "{name}={value}")
+VARIABLE_SET = outcome("environment.set", Severity.GOOD, "{name}={value}")
 
 VARIABLES = (
     *process_state.VARIABLES,
@@ -96,7 +97,7 @@ VARIABLES = (
 """The variables that are read."""
 
 
-def environment(machine: ThisMachine) -> Iterator[Finding]:
+def environment(machine: ThisMachine) -> Iterator[Message]:
     """Tell which are set; no other is read."""
     for name in VARIABLES:
         if name in machine.environ:

@@ -6,32 +6,33 @@ import math
 from collections.abc import Iterator
 
 from tfgpu_magic import policy
-from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
+from tfgpu_magic.doctor.finding import outcome
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.lab import file
 from tfgpu_magic.lab.ladder import Rule, rule_of
 from tfgpu_magic.model import phrases
+from tfgpu_magic.model.message import Message, Severity
 
-HOLDS = Outcome(
+HOLDS = outcome(
     "idle.holds",
     Severity.GOOD,
     "By {file}, a notebook that holds GPU memory without use is {steps}. A notebook in use is left alone.",
 )
-AVOIDABLE = Outcome(
+AVOIDABLE = outcome(
     "idle.avoidable",
     Severity.WARNING,
     "A file of the user's own can turn these steps off in this server, by disabling its extension.",
     "An administrator can have servers pass over such files, in jupyterhub_config.py:\n"
     "  c.Spawner.disable_user_config = True",
 )
-NOT_PARKED = Outcome(
+NOT_PARKED = outcome(
     "idle.not_parked",
     Severity.WARNING,
     "{why}",
     'Do nothing if that is meant. Otherwise write `policy = "growth --release"` and no ceiling in {file}.',
 )
-FLAWED = Outcome(
+FLAWED = outcome(
     "idle.flawed",
     Severity.FAULT,
     "Idle notebooks are left alone: {flaw}",
@@ -41,7 +42,7 @@ FLAWED = Outcome(
 _WORDS = {"notify": "reported to its owner", "park": "parked, if it can be,", "stop": "shut down"}
 
 
-def idle(machine: ThisMachine) -> Iterator[Finding]:
+def idle(machine: ThisMachine) -> Iterator[Message]:
     """Tell what the administrator's file says of idle notebooks."""
     try:
         table = file.table("idle")

@@ -6,29 +6,30 @@ import json
 import time
 from collections.abc import Iterator
 
-from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
+from tfgpu_magic.doctor.finding import outcome
 from tfgpu_magic.doctor.machine import ThisMachine
+from tfgpu_magic.model.message import Message, Severity
 from tfgpu_magic.root import file
 from tfgpu_magic.root.file import Mistake
 
-HELD = Outcome(
+HELD = outcome(
     "limits.held",
     Severity.GOOD,
     "The driver holds all processes of this cgroup together to {limit_bytes} of GPU {gpu}.",
 )
-NONE = Outcome(
+NONE = outcome(
     "limits.none",
     Severity.NOTE,
     "{file} has limits, and the driver holds this process to none.",
     "This shows the cgroups that have one:\n  tfgpu limits --show",
 )
-FLAWED = Outcome(
+FLAWED = outcome(
     "limits.flawed",
     Severity.FAULT,
     "The limits stay as they were: {flaw}",
     "Mend it; this tries it:\n  tfgpu limits --dry-run",
 )
-AWAY = Outcome(
+AWAY = outcome(
     "limits.away",
     Severity.WARNING,
     "{file} has limits, and nothing has stated here for a minute that they are in force. A ceiling bounds kernels "
@@ -37,7 +38,7 @@ AWAY = Outcome(
     "  systemctl enable --now tfgpu-limits\n"
     "  systemctl status tfgpu-limits",
 )
-NOT_SET = Outcome(
+NOT_SET = outcome(
     "limits.not-set",
     Severity.WARNING,
     "Not all limits are in force: {count} are not, or are left as they were.",
@@ -48,7 +49,7 @@ FRESH = 60.0
 """Seconds since the service last wrote; it does so each second."""
 
 
-def limits(machine: ThisMachine) -> Iterator[Finding]:
+def limits(machine: ThisMachine) -> Iterator[Message]:
     """Tell what holds, and whether what should hold does."""
     held = [gpu for gpu in machine.snapshot.gpus if gpu.limit is not None]
     yield from (HELD(gpu=gpu.label, limit_bytes=gpu.limit) for gpu in held)

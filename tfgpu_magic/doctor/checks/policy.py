@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpu_magic.doctor import child
-from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
+from tfgpu_magic.doctor.finding import outcome
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.model.message import Message, Severity
 from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy.ceiling import read
 
-NONE = Outcome("policy.none", Severity.GOOD, "Neither a policy nor a ceiling is set.")
-SET = Outcome("policy.set", Severity.GOOD, "The policy `{policy}`, from {where}, holds until a notebook says another.")
-MISSPELT = Outcome(
+NONE = outcome("policy.none", Severity.GOOD, "Neither a policy nor a ceiling is set.")
+SET = outcome("policy.set", Severity.GOOD, "The policy `{policy}`, from {where}, holds until a notebook says another.")
+MISSPELT = outcome(
     "policy.misspelt",
     Severity.FAULT,
     "`{policy}`, from {where}, is no policy, and `{instead}` holds in its place. {why}",
     "Mend it there; this shows what a policy would do:\n  tfgpu plan POLICY",
 )
-UNDER = Outcome("policy.under", Severity.GOOD, "The ceiling `{ceiling}`, from {where}, holds whatever a notebook says.")
-TWICE = Outcome(
+UNDER = outcome("policy.under", Severity.GOOD, "The ceiling `{ceiling}`, from {where}, holds whatever a notebook says.")
+TWICE = outcome(
     "policy.twice",
     Severity.WARNING,
     "The ceiling `{ceiling}`, from {where}, is a share of the {limit_bytes} that the driver allows here of GPU {gpu}: "
@@ -31,27 +32,27 @@ _LOAD = (
     "In ipython_config.py, where a list of the user's own does not replace it:\n"
     '  c.InteractiveShellApp.extra_extensions = ["tfgpu_magic"]'
 )
-NOT_LOADED = Outcome(
+NOT_LOADED = outcome(
     "policy.not-loaded",
     Severity.WARNING,
     "It is for kernels that load the extension, and IPython's configuration does not have each of them load it.",
     _LOAD,
 )
-NOT_HELD = Outcome(
+NOT_HELD = outcome(
     "policy.not-held",
     Severity.FAULT,
     "The ceiling `{ceiling}`, from {where}, does not hold in kernels: IPython's configuration does not have each of "
     "them load the extension.",
     _LOAD,
 )
-WRONG = Outcome("policy.wrong", Severity.FAULT, "{flaw}", "Mend it there. All other settings hold.")
-BROKEN = Outcome(
+WRONG = outcome("policy.wrong", Severity.FAULT, "{flaw}", "Mend it there. All other settings hold.")
+BROKEN = outcome(
     "policy.broken",
     Severity.FAULT,
     "IPython's configuration {file} fails: {why}. Kernels start without what it says.",
     "Mend it; IPython says where it fails:\n  ipython -c ''",
 )
-FAILS = Outcome(
+FAILS = outcome(
     "policy.fails",
     Severity.FAULT,
     "IPython's configuration could not be read, and the extension loaded with it: {why}",
@@ -61,7 +62,7 @@ FAILS = Outcome(
 _CODE = "from tfgpu_magic.doctor.ipython_child import main; main()"
 
 
-def policy(machine: ThisMachine) -> Iterator[Finding]:
+def policy(machine: ThisMachine) -> Iterator[Message]:
     """Tell what is set, and by whom."""
     answer = child.ask(_CODE, patience=child.IMPORTING)
     if not answer.facts:

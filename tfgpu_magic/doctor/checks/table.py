@@ -10,18 +10,19 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from tfgpu_magic.doctor.checks import board, driver, host, idle, limits, policy, tensorflow
-from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
+from tfgpu_magic.doctor.finding import outcome, without
 from tfgpu_magic.doctor.machine import ThisMachine
+from tfgpu_magic.model.message import Message, Severity
 from tfgpu_magic.probe import within
 
 LONGEST = 180.0
 """Seconds that a check may take, with all processes that it waits for; a home on a network may hang, too."""
 
-BROKEN = Outcome(
+BROKEN = outcome(
     "doctor.broken", Severity.WARNING, "This could not be looked at: {why}", "Please tell us, with this report."
 )
 
-Check: TypeAlias = Callable[[ThisMachine], Iterable[Finding]]
+Check: TypeAlias = Callable[[ThisMachine], Iterable[Message]]
 
 CHECKS: dict[str, Check] = {
     "This": host.system,
@@ -40,22 +41,22 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def outcomes(check: Check) -> Iterator[Outcome]:
+def outcomes(check: Check) -> Iterator[Message]:
     """Give all that a check may find: what its module declares in its name, one by one or in a table."""
     for value in vars(sys.modules[check.__module__]).values():
         for one in value.values() if isinstance(value, dict) else (value,):
-            if isinstance(one, Outcome) and one.name.startswith(f"{check.__name__}."):
+            if isinstance(one, Message) and one.name.startswith(f"{check.__name__}."):
                 yield one
 
 
-def examine(check: Check, machine: ThisMachine) -> list[Finding]:
+def examine(check: Check, machine: ThisMachine) -> list[Message]:
     """Do a check, whatever it meets, and return what it found, with home directories written as ``~``."""
     try:
         found = within(LONGEST, lambda: list(check(machine)), [])  # another one that hangs is no reason
     except Exception as error:  # the others are to be done all the same
         found = [BROKEN(why=f"{type(error).__name__}: {error}".partition("\n")[0])]
     found = [BROKEN(why=f"it took more than {LONGEST:g} s")] if found is None else found
-    return [one.without(tuple(_homes())) for one in found]
+    return [without(one, tuple(_homes())) for one in found]
 
 
 def _homes() -> Iterator[str]:

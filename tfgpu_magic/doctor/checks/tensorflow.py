@@ -8,17 +8,18 @@ from importlib import metadata
 from importlib.util import find_spec
 
 from tfgpu_magic.doctor import child
-from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
+from tfgpu_magic.doctor.finding import outcome
 from tfgpu_magic.doctor.machine import ThisMachine
+from tfgpu_magic.model.message import Message, Severity
 
-FINDS = Outcome("tensorflow.finds", Severity.GOOD, "TensorFlow {version}, built for CUDA {cuda}, finds {gpus}.")
-ENDED = Outcome(
+FINDS = outcome("tensorflow.finds", Severity.GOOD, "TensorFlow {version}, built for CUDA {cuda}, finds {gpus}.")
+ENDED = outcome(
     "tensorflow.ended",
     Severity.FAULT,
     "TensorFlow {version} is installed, and could not be imported and list its GPUs: {why}",
     "See whether this says more, or is slow:\n  time python -c 'import tensorflow'",
 )
-BLIND = Outcome(
+BLIND = outcome(
     "tensorflow.blind",
     Severity.FAULT,
     "TensorFlow {version} finds none of the GPUs that CUDA shows it. It is built for CUDA {cuda} and cuDNN {cudnn}; of "
@@ -28,7 +29,7 @@ BLIND = Outcome(
     "  pip install 'tensorflow[and-cuda]'\n"
     "  python -c \"import tensorflow as tf; tf.config.list_physical_devices('GPU')\"",
 )
-FEWER = Outcome(
+FEWER = outcome(
     "tensorflow.fewer",
     Severity.WARNING,
     "TensorFlow {version} finds {gpus}, and passes over {passed_over}, which CUDA shows.",
@@ -49,7 +50,7 @@ def installed() -> str | None:
     return "of an unknown version" if find_spec("tensorflow") else None  # built in place
 
 
-def tensorflow(machine: ThisMachine) -> Iterator[Finding]:
+def tensorflow(machine: ThisMachine) -> Iterator[Message]:
     """Tell what TensorFlow finds of what CUDA shows it. Where the driver fails it is not imported: it may hang, too."""
     version = installed()
     if machine.quick or version is None or not (machine.works or machine.snapshot.absent):

@@ -53,7 +53,7 @@ the pipe that `faulthandler` writes to, and that of the kernel's resource tracke
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class WireMessage:
     """A received message.
 
     Attributes:
@@ -105,7 +105,7 @@ def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()
         socket.send_fds(end, [head], [memory.descriptor for memory in memories])
 
 
-def receive(end: socket.socket) -> Message | None:
+def receive(end: socket.socket) -> WireMessage | None:
     """Receive a message; None when the other end is closed.
 
     Raises:
@@ -122,7 +122,7 @@ def receive(end: socket.socket) -> Message | None:
     if not head:
         return None
     kind, places = pickle.loads(memories.pop() if head == _IN_MEMORY else head)  # noqa: S301  # by our own `send`
-    return Message(kind, tuple(_part(place, memories) for place in places))
+    return WireMessage(kind, tuple(_part(place, memories) for place in places))
 
 
 def memory(content: bytes = b"") -> int:
