@@ -121,8 +121,9 @@ def _inside(runs: int) -> dict[str, list[float]]:
 
     from tfgpu_magic.model.snapshot import _PARSED, Snapshot
     from tfgpu_magic.monitor import collector
-    from tfgpu_magic.monitor.board import snapshot_file
     from tfgpu_magic.monitor.board.directory import BoardDirectory
+    from tfgpu_magic.monitor.board.history import HistoryWriter
+    from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader, SnapshotWriter
     from tfgpu_magic.monitor.board.unused import AFTER, Ledger
     from tfgpu_magic.monitor.driver.nvml import NvmlReader
     from tfgpu_magic.monitor.owners.attribution import Owners
@@ -144,7 +145,8 @@ def _inside(runs: int) -> dict[str, list[float]]:
             pynvml.nvmlDeviceGetProcessUtilization(handle, 0)
 
     place = BoardDirectory()
-    source, writer, reader = NvmlReader(), snapshot_file.Writer(place), snapshot_file.SnapshotReader(place)
+    source, writer, reader = NvmlReader(), SnapshotWriter(place), SnapshotReader(place)
+    past = HistoryWriter(place)
     last = collector.read(source, None, "graphics")
     ledger, holders, owners, clock = Ledger(), Holders(users_holder), Owners(0, trust=math.inf), 0.0
     last = holders.named(last, clock)
@@ -156,6 +158,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
         if kind != "memory":
             last = ledger.step(holders.named(last, clock))
         writer.publish(last)
+        past.add(last)
 
     def look() -> Snapshot:
         return reader.look().snapshot
@@ -179,13 +182,13 @@ def _inside(runs: int) -> dict[str, list[float]]:
         "nvitop": ([nvitop.take_snapshots], nvitop.take_snapshots),
         "look": ([look, tick], look),
         "again": ([look], look),
-        "all": ([tick, lambda: _PARSED.of(())], lambda: Snapshot.from_json(reader.look().message.text)),
+        "all": ([tick, lambda: _PARSED.of(())], lambda: Snapshot.from_json(reader.look().snapshot.to_json())),
         "proc": ([proc], proc),
         "table": ([table, tick, look], table),
     }
     found = _timed(steps, runs)
     beyond = [tick - loop for tick, loop in zip(found["tick"], found["bare"], strict=True)]
-    return found | {"beyond": beyond, "bytes": [float(len(reader.look().message.text))]}
+    return found | {"beyond": beyond, "bytes": [float(len(reader.look().snapshot.to_json()))]}
 
 
 def _timed(

@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Protocol
-
-    from tfgpu_magic.model.snapshot import Snapshot
-
-    class Looking(Protocol):
-        """A look at the GPUs that has begun."""
-
-        def result(self, slow: Callable[[], None] | None = None) -> Snapshot:
-            """Wait for the snapshot, and return it; `slow` is called once where that takes long."""
-
+from typing import Literal, NamedTuple, TypeAlias
 
 RESTART = "--restart"
 """The flag of the magic that restarts this kernel when it is too late, and applies the policy in the new one."""
@@ -129,7 +116,6 @@ class Line(NamedTuple):
         rest: what follows that.
         restart: whether `--restart` is given.
         word: the word that is meant.
-        looking: a look at the GPUs that has begun with the line; None where none has.
         magic: the magic whose line it is: `tf_gpu`, or `gpu` for every framework.
     """
 
@@ -137,7 +123,6 @@ class Line(NamedTuple):
     rest: str
     restart: bool
     word: Word
-    looking: Looking | None = None
     magic: Magic = "tf_gpu"
 
     @property
