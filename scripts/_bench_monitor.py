@@ -120,8 +120,9 @@ def _inside(runs: int) -> dict[str, list[float]]:
 
     from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.monitor import collector
-    from tfgpu_magic.monitor.board import snapshot_file
     from tfgpu_magic.monitor.board.directory import BoardDirectory
+    from tfgpu_magic.monitor.board.history import HistoryWriter
+    from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader, SnapshotWriter
     from tfgpu_magic.monitor.board.unused import AFTER, Ledger
     from tfgpu_magic.monitor.driver.nvml import NvmlReader
     from tfgpu_magic.monitor.owners.attribution import Owners
@@ -143,7 +144,8 @@ def _inside(runs: int) -> dict[str, list[float]]:
             pynvml.nvmlDeviceGetProcessUtilization(handle, 0)
 
     place = BoardDirectory()
-    source, writer, reader = NvmlReader(), snapshot_file.Writer(place), snapshot_file.SnapshotReader(place)
+    source, writer, reader = NvmlReader(), SnapshotWriter(place), SnapshotReader(place)
+    past = HistoryWriter(place)
     last = collector.read(source, None, "graphics")
     ledger, holders, owners, clock = Ledger(), Holders(users_holder), Owners(0, trust=math.inf), 0.0
     last = holders.named(last, clock)
@@ -155,6 +157,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
         if kind != "memory":
             last = ledger.step(holders.named(last, clock))
         writer.publish(last)
+        past.add(last)
 
     def look() -> Snapshot:
         return reader.look().snapshot
@@ -183,7 +186,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
     }
     found = _timed(steps, runs)
     beyond = [tick - loop for tick, loop in zip(found["tick"], found["bare"], strict=True)]
-    return found | {"beyond": beyond, "bytes": [float(len(reader.look().message.text))]}
+    return found | {"beyond": beyond, "bytes": [float(len(reader.look().snapshot.to_json()))]}
 
 
 def _timed(

@@ -20,9 +20,9 @@ _PID = re.compile(r"^ *\d+ +(\d+) +[CGM] |^ *\d+ +running +[\d.]+ s +(\d+) ", re
 
 PATIENT = """\
 def _wait():
-    from tfgpu_magic.monitor.driver import look
+    from tfgpu_magic.monitor import see
     from tfgpu_magic.monitor.table import fetch
-    look.look.__defaults__ = (60.0,)
+    see.look.__defaults__ = (60.0,)
     for function in (fetch.table, fetch.owners):
         function.__kwdefaults__["timeout"] = 60.0
 _wait()

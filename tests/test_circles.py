@@ -37,7 +37,7 @@ REASONS = {
 }
 """Why modules import late, where no comment beside an import says it."""
 
-GROUND = {"_version", "errors", "host", "model", "probe", "units"}
+GROUND = {"_version", "bounded", "errors", "host", "model", "probe", "units"}
 FLOORS = (
     GROUND,
     {"monitor", "policy", "root", "simgpu"},

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.isolate.executor import IsolatedExecutor
     from tfgpu_magic.isolate.isolated import isolated
     from tfgpu_magic.model.snapshot import Snapshot
-    from tfgpu_magic.monitor.driver.look import look
+    from tfgpu_magic.monitor.see import look
     from tfgpu_magic.notebook.loading import load_ipython_extension, unload_ipython_extension
     from tfgpu_magic.notebook.widget import MemoryTable
     from tfgpu_magic.policy.plan import Plan
@@ -53,7 +53,7 @@ _HOMES = {
         "isolate.executor": "IsolatedExecutor",
         "isolate.isolated": "isolated",
         "model.snapshot": "Snapshot",
-        "monitor.driver.look": "look",
+        "monitor.see": "look",
         "notebook.loading": "_resume load_ipython_extension unload_ipython_extension",
         "notebook.widget": "MemoryTable",
         "policy.plan": "Plan",

@@ -26,6 +26,9 @@ SIMULATED = "TFGPU_SIMGPU"
 SIMULATED_USER = "TFGPU_SIMGPU_USER"
 """The name of other users on a simulated machine; without it, the system's names are used."""
 
+CALLS = "# tfgpu_magic's isolated calls"
+"""A mark in the command line of worker processes and of the fork servers that they are forked from."""
+
 in_worker = False
 """Whether this is the worker process of an isolated call; it sets this itself."""
 

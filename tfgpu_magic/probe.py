@@ -1,4 +1,4 @@
-"""Waits only so long for what may hang in a driver: a child process that queries it, or a job on a thread."""
+"""Waits only so long for what may hang in a driver: a child process that queries it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TypeVar
-
-T = TypeVar("T")
 
 PATIENCE = 15.0
 """Seconds that a driver may take: where nothing keeps it awake, its start takes one to three for each GPU."""
@@ -24,16 +21,11 @@ QUICK = ("-I", "-S")
 PACKAGES = str(Path(__file__).parents[1])
 """The folder that a child process adds to its search path, to find this package."""
 
-CALLS = "# tfgpu_magic's isolated calls"
-"""A mark in the command line of worker processes and of the fork servers that they are forked from."""
-
 _killed: list[subprocess.Popen[str]] = []
 """Children that were killed and have not died: a call in the driver holds them in uninterruptible sleep."""
 
 _asking: list[subprocess.Popen[str]] = []
 """Children that have not answered yet."""
-
-_hanging: list[threading.Thread] = []
 
 
 def nvml_path() -> list[str]:
@@ -137,47 +129,6 @@ def any_hangs(patience: float) -> bool:
         except subprocess.TimeoutExpired:
             return True
     return False
-
-
-def within(seconds: float, job: Callable[[], T], hanging: list[threading.Thread] = _hanging) -> T | None:
-    """Run a job on a thread and wait no longer than `seconds`; Ctrl-C ends the wait too.
-
-    To read a process that a driver holds in uninterruptible sleep takes until that ends. While a job hangs, no other is
-    started: it would only hang beside it.
-
-    Args:
-        seconds: the longest wait.
-        job: the function to call; an exception that it raises is raised here.
-        hanging: the threads whose jobs hang, of which there is another list for jobs that hang on something else.
-
-    Returns:
-        The job's result; None where it is not done.
-    """
-    hanging[:] = [thread for thread in hanging if thread.is_alive()]
-    if hanging:
-        return None
-    done: list[T] = []
-    trouble: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            done.append(job())
-        except BaseException as error:  # whatever it is, the caller must get it
-            trouble.append(error)
-
-    thread = threading.Thread(target=work, name="tfgpu_magic-bounded", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # there is none to be had any more, as at the interpreter's end
-        return job()
-    try:
-        thread.join(seconds)
-    finally:
-        if thread.is_alive():  # only now: a job of another thread that began meanwhile does not hang yet
-            hanging.append(thread)
-    if trouble:
-        raise trouble[0]
-    return done[0] if done else None
 
 
 @atexit.register

@@ -22,9 +22,9 @@ from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.board import directory, machine_board
 from tfgpu_magic.monitor.board.machine_board import MachineDirectory
-from tfgpu_magic.monitor.board.snapshot_file import Writer
+from tfgpu_magic.monitor.board.snapshot_file import SnapshotWriter
 from tfgpu_magic.monitor.driver.nvml_errors import MODULE as FILE
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.see import Watch
 from tfgpu_magic.simgpu import Machine
 
 # --- the driver's own files ---
@@ -84,7 +84,7 @@ def test_nobody_looks_and_the_doctor_starts_no_collector(folder: Path, machine: 
 
 @pytest.mark.usefixtures("folder")
 def test_a_collector_that_gives_no_sign_hangs_and_one_that_has_ended_does_not(machine: Machine) -> None:
-    with Live(linger=600) as live:
+    with Watch(linger=600) as live:
         until(lambda: live.wait().snapshot.gpus)
         alive = look("board")
         the_collector(machine).send_signal(signal.SIGSTOP)
@@ -99,18 +99,17 @@ def test_a_collector_that_gives_no_sign_hangs_and_one_that_has_ended_does_not(ma
 def test_the_board_of_all_users_is_told(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFGPU_SIMGPU", str(tmp_path / "machine"))
     (tmp_path / "machine.run").mkdir(mode=0o755)
-    writer = Writer(MachineDirectory())
-    writer.publish(Snapshot(time=1e9))
+    writer = SnapshotWriter(MachineDirectory())
+    writer.publish(Snapshot(time=time.time()), due=time.time() + 3600)
     read = look("board")
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(machine_board, "view", lambda: 77)
         other = look("board")
     with monkeypatch.context() as later:
-        later.setattr(time, "monotonic", lambda now=time.monotonic: now() + 20)
+        later.setattr(time, "time", lambda now=time.time: now() + 20)
         stale = look("board")
     (tmp_path / "machine.run").chmod(0o777)
     unread = look("board")
-    writer.close()
 
     assert read.names == ["board.directory", "board.machine"]
     assert read.facts("board.machine")["directory"] == str(tmp_path / "machine.run")

@@ -126,7 +126,7 @@ def _seen_live() -> tuple[ProcessRow, int]:
     tfgpu_magic.apply("visible 0; limit 2GiB")
     kept = tf.zeros(256 * MIB // 4)
     watcher = Watcher(kernel=os.getpid(), report=self_report.report)
-    watcher.live.wait(30)
+    watcher.watch.wait(30)
     time.sleep(15)  # lists are read more rarely where they are slow
     (row,) = [row for row in watcher.see().processes if row.owner.who == "this"]
     watcher.close()

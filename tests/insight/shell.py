@@ -9,7 +9,7 @@ from tests.magic.shell import Seen
 from tests.slack import SLACK
 from tfgpu_magic.insight import measuring, session
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.see import look
 
 
 def patiently() -> None:

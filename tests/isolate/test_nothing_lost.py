@@ -134,7 +134,7 @@ def test_a_display_that_cannot_be_sent_to_its_cell_ends_no_call() -> None:
 
 def watched(one: calls.Call, **process: Any) -> Any:
     """Return what watches a call, of whose process only this much is there."""
-    return calls._Watch(one, prepare(), SimpleNamespace(**process), one._event)  # type: ignore[arg-type]
+    return calls._CallWatch(one, prepare(), SimpleNamespace(**process), one._event)  # type: ignore[arg-type]
 
 
 def test_an_answer_behind_a_pile_of_displays_is_taken_when_the_process_has_ended() -> None:

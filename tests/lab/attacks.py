@@ -43,7 +43,7 @@ from pathlib import Path
 from tfgpu_magic.lab.service import serve
 from tfgpu_magic.monitor.board import snapshot_file
 from tfgpu_magic.monitor.owners import users
-snapshot_file._ROWS = ({TOLD_APART}, {TOLD_APART // 2}, 0)
+snapshot_file.MOST_PROCESSES = {TOLD_APART}
 users.SUBORDINATES = Path({{subordinates!r}})
 serve()
 """

@@ -51,7 +51,7 @@ from tfgpu_magic.monitor.board import directory, machine_board
 from tfgpu_magic.monitor.board.directory import BoardDirectory, checked
 from tfgpu_magic.monitor.board.machine_board import MachineBoard
 from tfgpu_magic.monitor.board.report_files import PREFIX, ReportFiles
-from tfgpu_magic.monitor.board.snapshot_file import BOARD
+from tfgpu_magic.monitor.board.snapshot_file import SNAPSHOT
 from tfgpu_magic.monitor.owners.cgroups import named
 from tfgpu_magic.monitor.owners.pids import began
 from tfgpu_magic.simgpu import Machine, build
@@ -116,7 +116,7 @@ def place() -> Iterator[Path]:
 def until_read_anew() -> None:
     before = machine_board.published()
     assert before
-    until(lambda: (seen := machine_board.published()) and seen.message.sequence > before.message.sequence)
+    until(lambda: (seen := machine_board.published()) and seen.sequence > before.sequence)
 
 
 def refused(uid: int, **tries: Callable[[], object]) -> None:
@@ -135,7 +135,7 @@ def test_a_board_that_a_user_made(lab: Lab, place: Path) -> None:
 
     def copy() -> None:
         made.mkdir()
-        shutil.copy(lab.board / BOARD, made)
+        shutil.copy(lab.board / SNAPSHOT, made)
 
     def look() -> str:
         os.environ["TFGPU_SIMGPU"] = str(place / "machine")
@@ -143,11 +143,11 @@ def test_a_board_that_a_user_made(lab: Lab, place: Path) -> None:
             return "read" if board.look() else board.why_not
 
     as_user(EVE, copy)
-    assert (made / BOARD).stat().st_uid == EVE
+    assert (made / SNAPSHOT).stat().st_uid == EVE
     assert "can be written to by others than root" in as_user(ANN, look)
     place.chmod(0o755)
     assert f"belongs to user {EVE}" in as_user(ANN, look)
-    for path in (made, made / BOARD):
+    for path in (made, made / SNAPSHOT):
         os.chown(path, 0, 0)
     assert as_user(ANN, look) == "read"  # of root, it would be one
     shutil.rmtree(made)
@@ -160,7 +160,7 @@ def test_a_board_that_a_user_made(lab: Lab, place: Path) -> None:
 
 @attack("writes to the board")
 def test_a_board_that_a_user_writes_to(lab: Lab) -> None:
-    board = lab.board / BOARD
+    board = lab.board / SNAPSHOT
     refused(
         EVE,
         write=lambda: os.open(board, os.O_RDWR),
@@ -175,7 +175,7 @@ def test_a_board_that_a_user_writes_to(lab: Lab) -> None:
 
 @attack("locks the board for good")
 def test_a_board_that_a_user_locks(lab: Lab) -> None:
-    board = lab.board / BOARD
+    board = lab.board / SNAPSHOT
     with acting(EVE, lambda: fcntl.flock(os.open(board, os.O_RDONLY), fcntl.LOCK_EX)) as eve:
         assert eve.answer is None
         with board.open() as file, pytest.raises(BlockingIOError):
@@ -188,10 +188,10 @@ def test_a_board_that_a_user_locks(lab: Lab) -> None:
 def test_a_board_that_a_user_links_to(lab: Lab, place: Path) -> None:
     place.chmod(0o1777)
     link = place / "link"
-    answer = as_user(EVE, lambda: link.hardlink_to(lab.board / BOARD))
+    answer = as_user(EVE, lambda: link.hardlink_to(lab.board / SNAPSHOT))
     if isinstance(answer, PermissionError):
-        link.hardlink_to(lab.board / BOARD)  # as where the system lets her
-    assert (lab.board / BOARD).stat().st_nlink == 2
+        link.hardlink_to(lab.board / SNAPSHOT)  # as where the system lets her
+    assert (lab.board / SNAPSHOT).stat().st_nlink == 2
     until_read_anew()
     until(lab.true)
 
@@ -295,7 +295,7 @@ def test_names_that_a_user_gives(lab: Lab) -> None:
         assert seen
         starts = {row.pid: (row.uid, row.began) for row in seen.snapshot.processes if row.gpu == "1"}
         assert starts[eve.pid] == (EVE, eve.answer)
-        for text in ((lab.board / BOARD).read_bytes(), lab.scraped(), repr(lab.seen(ANN)).encode()):
+        for text in ((lab.board / SNAPSHOT).read_bytes(), lab.scraped(), repr(lab.seen(ANN)).encode()):
             assert str(neighbour.pid).encode() in text or text.startswith((b"#", b"Table"))
             assert b"script" not in text
         until(lab.true)
@@ -502,7 +502,7 @@ def test_what_a_user_reads(lab: Lab) -> None:
     (hers,) = (row for row in lab.seen(EVE).processes if row.process.gpu == "0")
     assert (hers.owner.text, hers.process.held, hers.owner.who) == ("nobody", HELD, "other")
     assert hers.owner.notebook is None
-    board = as_user(EVE, (lab.board / BOARD).read_bytes)
+    board = as_user(EVE, (lab.board / SNAPSHOT).read_bytes)
     assert str(lab.ann.pid).encode() in board
     assert b"nobody" in lab.scraped()
     for text in (board, lab.scraped(), repr(lab.seen(EVE)).encode()):

@@ -29,7 +29,7 @@ from tfgpu_magic.lab import exporter
 from tfgpu_magic.lab.counters import Hours, Total
 from tfgpu_magic.lab.exporter import METRICS, UNKNOWN, LimitFacts, MachineSeen, UserNames, families
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.snapshot_file import Look, Published
+from tfgpu_magic.monitor.board.snapshot_file import Reading
 from tfgpu_magic.monitor.driver.schedule import ASLEEP
 from tfgpu_magic.simgpu import Machine
 
@@ -230,7 +230,7 @@ def test_what_has_counted_as_unknown_stays_so_when_its_user_has_a_name(monkeypat
     made, at = exporter.Exporter(), time.time()
     totals: dict[Pair, Total] = {("GPU-0", ANN): Total(9.0), ("GPU-0", BEN): Total(5.0)}
     names = dict.fromkeys(NAMES, UNKNOWN)
-    look = Look(Published(1, board(at=at).to_json()), 0.0, None)
+    look = Reading(board(at=at), 1, 0.0)
     monkeypatch.setattr(made, "_read", lambda: (look, Hours(totals)))
     monkeypatch.setattr(made._names, "of", lambda _: names)
     before = of_users(made._see(at), at)
@@ -276,7 +276,7 @@ def test_a_counter_that_comes_up_begins_at_zero_and_one_that_was_there_does_not(
 def test_a_clock_that_is_set_back_takes_nothing_from_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
     made, clock = exporter.Exporter(), {"wall": time.time(), "mono": 1e6}
     totals: dict[Pair, Total] = {}
-    look = Look(Published(1, board().to_json()), 0.0, None)
+    look = Reading(board(), 1, 0.0)
     monkeypatch.setattr(made, "_read", lambda: (look, Hours(totals)))
     monkeypatch.setattr(exporter, "NAMES_TIMEOUT", 60.0)
     monkeypatch.setattr(exporter, "time", SimpleNamespace(time=lambda: clock["wall"], monotonic=lambda: clock["mono"]))
@@ -364,8 +364,8 @@ def test_run_by_a_person_without_a_service_it_has_that_persons_board(
         return {(one.name, *one.labels.values()): one.value for one in samples if one.name == "tfgpu_magic_held_bytes"}
 
     assert list(until(seen).values()) == [2 * GIB]
-    assert person._live
-    person._live.close()
+    assert person._watch
+    person._watch.close()
     with neighbour:
         pass
 

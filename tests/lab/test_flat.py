@@ -13,7 +13,7 @@ from tfgpu_magic.lab.counters import HoursFile
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board.machine_board import MachineDirectory
-from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader, Writer
+from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader, SnapshotWriter
 from tfgpu_magic.monitor.board.unused import Ledger
 from tfgpu_magic.monitor.owners.attribution import Owners
 from tfgpu_magic.monitor.owners.holders import HolderFacts, Holders
@@ -49,11 +49,8 @@ def _kept() -> tuple[int, list[int]]:
     """Return how many rows there are in the end, and how many objects are kept after some readings and after all."""
     holders = Holders(lambda pid: HolderFacts(os.geteuid() + 1 + pid % USERS, pid, "unit:user-1.slice"))
     ledger, owners, table = Ledger(), Owners(0, trust=10.0), Table()
-    with (
-        closing(MachineDirectory()) as place,
-        closing(Writer(place)) as writer,
-        closing(SnapshotReader(place)) as reader,
-    ):
+    with closing(MachineDirectory()) as place:
+        writer, reader = SnapshotWriter(place), SnapshotReader(place)
         hours = HoursFile(place, None)
 
         def tick(number: int) -> Mapping[str, object]:

@@ -14,16 +14,16 @@ from tests.lab.users import as_user, root_only
 from tests.waiting import until
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.board import machine_board, snapshot_file
-from tfgpu_magic.monitor.board.lockfile import READING_TIMEOUT
 from tfgpu_magic.monitor.board.machine_board import MachineBoard, MachineDirectory
-from tfgpu_magic.monitor.board.snapshot_file import BOARD, Writer
+from tfgpu_magic.monitor.board.snapshot_file import SNAPSHOT, SnapshotWriter
+from tfgpu_magic.monitor.board.viewers import READING_TIMEOUT
 from tfgpu_magic.monitor.driver.schedule import ASLEEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ANN, SERVICE = 12345, 991
-READING = Snapshot(time=1e9, gpus=(Gpu(index=0, uuid="GPU-0", used=1),), listed_at=1e9)
+READING = Snapshot(time=time.time(), gpus=(Gpu(index=0, uuid="GPU-0", used=1),), listed_at=1e9)
 
 
 @pytest.fixture
@@ -38,17 +38,16 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def writer(folder: Path) -> Iterator[Writer]:
+def writer(folder: Path) -> Iterator[SnapshotWriter]:
     place = MachineDirectory()
-    writer = Writer(place)
-    writer.publish(READING)
+    writer = SnapshotWriter(place)
+    writer.publish(READING, due=READING.time + 3600)
     yield writer
-    writer.close()
     place.close()
 
 
 @pytest.fixture
-def viewer(writer: Writer) -> Iterator[MachineBoard]:
+def viewer(writer: SnapshotWriter) -> Iterator[MachineBoard]:
     viewer = MachineBoard()
     yield viewer
     viewer.close()
@@ -63,8 +62,9 @@ def seen_now() -> Snapshot | str:
 
 
 def later(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the clock of a reader be so many seconds ahead."""
-    now = time.monotonic
+    """Have the clocks of a reader be so many seconds ahead."""
+    clock, now = time.time, time.monotonic
+    monkeypatch.setattr(time, "time", lambda: clock() + seconds)
     monkeypatch.setattr(time, "monotonic", lambda: now() + seconds)
 
 
@@ -111,17 +111,19 @@ def planted(folder: Path, board: Path, elsewhere: Path) -> dict[str, tuple[Calla
 @pytest.mark.usefixtures("writer")
 @pytest.mark.parametrize("how", planted(*[Path()] * 3))
 def test_what_a_user_could_have_planted_is_not_read(folder: Path, how: str) -> None:
-    plant, why = planted(folder, folder / BOARD, folder.parent / "elsewhere")[how]
+    plant, why = planted(folder, folder / SNAPSHOT, folder.parent / "elsewhere")[how]
     plant()
 
     assert why in as_user(ANN + 1, seen_now)
 
 
 @root_only
-def test_a_directory_of_a_service_user_is_read_and_its_files_are_that_users(folder: Path, writer: Writer) -> None:
+def test_a_directory_of_a_service_user_is_read_and_its_files_are_that_users(
+    folder: Path, writer: SnapshotWriter
+) -> None:
     os.chown(folder, SERVICE, SERVICE)
     theirs = as_user(ANN, seen_now)
-    os.chown(folder / BOARD, SERVICE, SERVICE)
+    os.chown(folder / SNAPSHOT, SERVICE, SERVICE)
 
     assert "is not a plain file" in theirs
     assert as_user(ANN, seen_now) == READING
@@ -154,14 +156,15 @@ def test_the_board_of_other_pids_or_other_gpus_is_not_read(
 
 
 def test_a_device_that_comes_later_comes_to_the_service_too(
-    writer: Writer, viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
+    writer: SnapshotWriter, viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine_board, "BACK_AFTER", 0.0)
     monkeypatch.setattr(machine_board, "view", lambda: 77)
     monkeypatch.setattr(snapshot_file, "view", lambda: 77)
     before = viewer.look()
-    later(60.0, monkeypatch)
-    writer.beat()
+    monkeypatch.setattr(machine_board, "FIND_EVERY", 0.0)
+    monkeypatch.setattr(writer, "_view_at", 0.0)
+    writer.beat(READING.time + 3600)
 
     assert before is None
     assert viewer.look() is not None
@@ -183,8 +186,8 @@ def test_a_service_that_lives_and_gives_no_sign_is_waited_for_and_one_that_has_e
     viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch, silent: float, start: str, waits: bool
 ) -> None:
     before = viewer.look()
-    now = viewer._reader.header.beat + silent
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    assert viewer._reader.published
+    later(viewer._reader.published.beat + silent - time.time(), monkeypatch)
     if start != "its":
         monkeypatch.setattr(machine_board, "began", lambda _: 5 if start == "another's" else None)
     monkeypatch.setattr(machine_board, "lives", lambda _: start != "nobody's")
@@ -215,11 +218,11 @@ def test_what_a_service_left_is_stale_and_grows_old(viewer: MachineBoard, monkey
 
 
 def test_a_service_that_cannot_read_the_gpus_is_left_until_it_can_for_a_while_and_sleeping_gpus_are_no_failure(
-    writer: Writer, viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
+    writer: SnapshotWriter, viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer.publish(Snapshot(time=1e9, error=ASLEEP))
+    writer.publish(READING._replace(error=ASLEEP))
     asleep = viewer.look()
-    writer.publish(Snapshot(time=1e9, error="NVML: no permission."))
+    writer.publish(READING._replace(error="NVML: no permission."))
     blind = viewer.look()
     writer.publish(READING)
     at_once = viewer.look()

@@ -21,8 +21,8 @@ from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.lab import counters, service
 from tfgpu_magic.monitor.board import machine_board
-from tfgpu_magic.monitor.live import Live, last
 from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.monitor.see import Watch, snapshot
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -44,12 +44,12 @@ finally:
 """
 """A service that ends after a while, and prints which files it has opened."""
 LATER = """
-import json, zlib
+import json
 from tfgpu_magic.lab.service import serve
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.board import snapshot_file as board
+from tfgpu_magic.monitor.board.snapshot_file import Published
 
-to_json = Snapshot.to_json
+to_json, to_bytes = Snapshot.to_json, Published.to_bytes
 
 def with_more(snapshot):
     fields = json.loads(to_json(snapshot))
@@ -57,11 +57,11 @@ def with_more(snapshot):
     fields["processes"]["later"] = fields["processes"]["pid"]
     return json.dumps(fields)
 
-def longer(header):
-    packed = board._HEADER.pack(board._MAGIC, board.LAYOUT, board._HEADER.size + 5, *header) + b"later"
-    return packed + board._CHECK.pack(zlib.crc32(packed))
+def longer(published):
+    head, *rest = to_bytes(published).split(b"\\n")
+    return b"\\n".join([json.dumps({**json.loads(head), "later": "more"}).encode(), *rest])
 
-Snapshot.to_json, board.Header.pack = with_more, longer
+Snapshot.to_json, Published.to_bytes = with_more, longer
 serve()
 """
 """The service of a later version of this package, whose board has more of everything."""
@@ -86,7 +86,7 @@ def running(machine: Machine) -> Iterator[subprocess.Popen[str]]:
         yield running
 
 
-def from_service(live: Live) -> bool:
+def from_service(live: Watch) -> bool:
     """Tell whether a viewer reads the machine's board, and it is true."""
     return fresh(live.look()) and live._machine.look() is not None
 
@@ -96,21 +96,20 @@ def test_where_it_serves_no_users_collector_starts_and_nothing_is_written_for_on
     machine: Machine, tmp_path: Path
 ) -> None:
     neighbour = machine.add_neighbour("2GiB@0")
-    with Live() as live:
+    with Watch() as live:
         until(lambda: from_service(live))
         rows = until(lambda: live.look().snapshot.processes)
 
         assert [(row.pid, row.uid, row.began) for row in rows] == [(neighbour.pid, os.getuid(), began(neighbour.pid))]
         assert until(lambda: live.history().times)
-        assert (told := last())
-        assert [row.pid for row in told.processes] == [neighbour.pid]
+        assert [row.pid for row in snapshot().processes] == [neighbour.pid]
     assert collectors(machine) == []
-    assert [path.name for path in (tmp_path / "own").iterdir() if path.name.startswith(("board", "lock"))] == []
+    assert [path.name for path in (tmp_path / "own").iterdir() if path.name.startswith(("snapshot", "lock"))] == []
 
 
 def test_killed_away_and_back_everybody_sees_what_is_true(machine: Machine) -> None:
     neighbour = machine.add_neighbour("2GiB@0")
-    with Live(linger=3) as live:
+    with Watch(linger=3) as live:
         with serving(machine):
             until(lambda: from_service(live))
         until(lambda: fresh(live.look()) and collectors(machine), seconds=10)
@@ -127,7 +126,7 @@ def test_killed_away_and_back_everybody_sees_what_is_true(machine: Machine) -> N
 def test_while_it_hangs_that_is_said_and_nobody_asks_the_driver_beside_it(
     machine: Machine, running: subprocess.Popen[str]
 ) -> None:
-    with Live() as live:
+    with Watch() as live:
         until(lambda: from_service(live))
         running.send_signal(signal.SIGSTOP)
         stale = until(live.look, lambda seen: seen.stale_since is not None)

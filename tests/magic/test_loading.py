@@ -13,8 +13,9 @@ import pytest
 from tests.magic.cells import NOT, Cells, in_a_process
 from tests.magic.shell import Seen, cells, configured
 from tests.processes import QUIET, run
+from tfgpu_magic.monitor import starting
+from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.policy.settings import removed
-from tfgpu_magic.probe import Probe
 from tfgpu_magic.simgpu import Machine
 
 MINE = grp.getgrgid(os.getgid()).gr_name
@@ -51,10 +52,13 @@ def test_a_policy_of_a_group_that_is_misspelt_is_told_with_its_group() -> None:
     assert f"`limti 25%`, from the configuration for the group {MINE}, is NOT in force" in loaded.text
 
 
-@pytest.mark.parametrize("first", ["limit 2GiB", "help"])
-def test_each_policy_has_one_look_of_its_own_whatever_the_first_line_was(first: str) -> None:
+@pytest.mark.parametrize(("first", "then"), [("limit 2GiB", {1}), ("help", {0, 1})])  # what it has read is still new
+def test_each_policy_has_one_look_of_its_own_whatever_the_first_line_was(first: str, then: set[int]) -> None:
     with Machine.create("1x8GiB") as machine:
-        assert run(machine, _probes, f"%tf_gpu {first}", "%tf_gpu limit 1GiB", fresh=True) == [1, 1]
+        begun, after = run(machine, _probes, f"%tf_gpu {first}", "%tf_gpu limit 1GiB", fresh=True)
+
+    assert begun == 1
+    assert after in then
 
 
 def test_a_first_policy_imports_nothing_that_only_other_frameworks_a_ceiling_or_a_refusal_need() -> None:
@@ -121,15 +125,15 @@ def _unload_and_load() -> tuple[Seen, Seen, list[int]]:
 
 def _probes(*sources: str) -> list[int]:
     """Count the processes that each of these cells starts to look at the GPUs."""
-    started: list[Probe] = []
-    begin = Probe.__init__
+    started: list[BoardDirectory | None] = []
+    begin = starting.start
 
-    def start(self: Probe, arguments: list[str], **options: object) -> None:
-        started.append(self)
-        begin(self, arguments, **options)  # type: ignore[arg-type]  # its own
+    def start(place: BoardDirectory | None) -> starting.Start:
+        started.append(place)
+        return begin(place)
 
     counts: list[int] = []
-    with mock.patch.object(Probe, "__init__", start):
+    with mock.patch.object(starting, "start", start):
         for source in sources:
             before = len(started)
             cells(source)

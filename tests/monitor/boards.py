@@ -16,16 +16,16 @@ from tests.processes import kill, ours
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board import lockfile
+from tfgpu_magic.monitor.board import viewers
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import PREFIX
-from tfgpu_magic.monitor.board.snapshot_file import LOCK, SnapshotReader, Writer
+from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader, SnapshotWriter
 from tfgpu_magic.monitor.owners.pids import began
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tfgpu_magic.monitor.board.snapshot_file import Look
+    from tfgpu_magic.monitor.board.snapshot_file import Reading
     from tfgpu_magic.monitor.driver.schedule import WantedIntervals
     from tfgpu_magic.simgpu import Machine
 
@@ -48,8 +48,8 @@ report_file.close()
 """A kernel that posts a report with a summary, then does something, and waits to be told to end."""
 LOOKER = """
 import select, sys
-from tfgpu_magic.monitor.live import Live
-with Live(linger=3) as live:
+from tfgpu_magic.monitor.see import Watch
+with Watch(linger=3) as live:
     print(live.wait(240).snapshot.error, flush=True)
     while not select.select([sys.stdin], [], [], 0.2)[0]:
         live.look()
@@ -87,9 +87,9 @@ def published(
     processes = tuple(
         Process(str(gpu), pid, "C", 1, 0, began=(began(pid) or 0) + late, unused=since) for gpu, pid in rows
     )
-    writer = Writer(place)
+    writer = SnapshotWriter(place)
     writer.publish(Snapshot(time=now, gpus=gpus, processes=processes, listed_at=now))
-    writer.close()
+    writer.end()
 
 
 @contextlib.contextmanager
@@ -101,9 +101,9 @@ def board_of(machine: Machine, folder: Path) -> Iterator[BoardDirectory]:
 
 def pass_readings(place: BoardDirectory, count: int = 5) -> None:
     """Wait until so many more readings are on the board: what was not done meanwhile is not done later either."""
-    with contextlib.closing(SnapshotReader(place)) as reader:
-        before = reader.look().message.sequence
-        until(lambda: reader.look().message.sequence >= before + count)
+    reader = SnapshotReader(place)
+    before = reader.look().sequence
+    until(lambda: reader.look().sequence >= before + count)
 
 
 def pass_report(place: BoardDirectory, pid: int) -> None:
@@ -116,8 +116,7 @@ def pass_report(place: BoardDirectory, pid: int) -> None:
 
 def wanted(place: BoardDirectory) -> WantedIntervals:
     """Return how often the viewers of a board want readings."""
-    with os.fdopen(place.open(LOCK, os.O_RDONLY), "rb") as lock:
-        return lockfile.wanted(lock.fileno())
+    return viewers.wanted(place)
 
 
 def collectors(machine: Machine) -> list[psutil.Process]:
@@ -181,5 +180,5 @@ def descriptors(folder: Path) -> int:
     return sum(place.is_relative_to(folder) for place in places)
 
 
-def fresh(seen: Look) -> bool:
+def fresh(seen: Reading) -> bool:
     return seen.stale_since is None and seen.age is not None and seen.age < 2

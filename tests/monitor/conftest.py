@@ -11,12 +11,11 @@ import pytest
 from tests.monitor.boards import PATIENCE, end_collectors
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic import probe
+from tfgpu_magic.monitor import see, starting
 from tfgpu_magic.monitor.board import directory
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader, Writer
-from tfgpu_magic.monitor.driver import look
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader, SnapshotWriter
+from tfgpu_magic.monitor.see import Watch
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -53,17 +52,13 @@ def here(folder: Path) -> Iterator[BoardDirectory]:
 
 
 @pytest.fixture
-def writer(here: BoardDirectory) -> Iterator[Writer]:
-    writer = Writer(here)
-    yield writer
-    writer.close()
+def writer(here: BoardDirectory) -> SnapshotWriter:
+    return SnapshotWriter(here)
 
 
 @pytest.fixture
-def reader(here: BoardDirectory) -> Iterator[SnapshotReader]:
-    reader = SnapshotReader(here)
-    yield reader
-    reader.close()
+def reader(here: BoardDirectory) -> SnapshotReader:
+    return SnapshotReader(here)
 
 
 @pytest.fixture
@@ -98,21 +93,23 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def live(machine_folder: Path) -> Iterator[Live]:
-    with Live(linger=3, patience=PATIENCE) as live:
+def live(machine_folder: Path) -> Iterator[Watch]:
+    with Watch(linger=3, patience=PATIENCE) as live:
         yield live
 
 
 @pytest.fixture
 def own_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have a test wait for no look of another one, and end only when its own have left no process."""
-    monkeypatch.setattr(look, "_late", None)
-    monkeypatch.setattr(look, "_came_late", None)
+    monkeypatch.setattr(starting, "latest", None)
+    monkeypatch.setattr(see, "_missed_at", float("inf"))
     yield
-    until(lambda: not (probe._killed or probe._asking))
+    until(lambda: not starting.still_asked())
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Call a driver hung that takes longer than a second."""
-    monkeypatch.setattr(probe, "PATIENCE", 1.0 * SLACK)
+    monkeypatch.setattr(starting, "READING_TIMEOUT", 1.0 * SLACK)
+    monkeypatch.setattr(see, "READING_TIMEOUT", 1.0 * SLACK)
+    monkeypatch.setattr(see, "DRIVER_TIMEOUT", 1.0 * SLACK)

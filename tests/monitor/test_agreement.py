@@ -14,7 +14,7 @@ from tests.monitor import boards
 from tests.monitor.boards import collectors, end_collectors, fresh, root_only
 from tests.sizes import GIB
 from tests.waiting import until
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.see import Watch
 from tfgpu_magic.simgpu.build import libraries
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ KERNEL, LOOKER = (BEGIN + program for program in (boards.KERNEL.format(then=""),
 ZOMBIES = (
     BEGIN
     + """
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.see import Watch
 def states():
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -44,7 +44,7 @@ if os.fork() == 0:  # of other code, which waits for it itself
     Path("/proc/self/comm").write_text("tfgpu-other")
     os._exit(0)
 for _ in range(3):
-    with Live(linger=0.5) as live:
+    with Watch(linger=0.5) as live:
         assert live.wait(240).age is not None
     end = time.monotonic() + 240
     while [state for _, state in states() if state != "Z"] != [states()[0][1]] and time.monotonic() < end:
@@ -80,14 +80,14 @@ def program(
     process.communicate("", timeout=240)
 
 
-def summaries(live: Live) -> list[str]:
+def summaries(live: Watch) -> list[str]:
     live.look()
     return sorted(report.summary for report in live.report_files.read())
 
 
 def test_a_server_and_kernels_of_other_environments_meet_on_one_board(machine: Machine, users: Path) -> None:
     login = {"XDG_RUNTIME_DIR": str(users / "home"), "TMPDIR": str(users / "home")}
-    with program(KERNEL, users, "login", env=login), program(KERNEL, users, "hub"), Live(linger=3) as live:
+    with program(KERNEL, users, "login", env=login), program(KERNEL, users, "hub"), Watch(linger=3) as live:
         until(live.look, fresh, seconds=20)
         with program(LOOKER, users, env={"XDG_RUNTIME_DIR": str(users / "run")}) as error:
             seen = summaries(live)
@@ -100,7 +100,7 @@ def test_a_server_and_kernels_of_other_environments_meet_on_one_board(machine: M
 def test_a_container_that_looks_first_and_finds_no_driver_blinds_nobody(machine: Machine, users: Path) -> None:
     neighbour = machine.add_neighbour("9GiB@1")
     container = ("unshare", "--pid", "--fork", "--mount-proc")
-    with program(LOOKER, users, inside=container, env={"LD_LIBRARY_PATH": ""}) as error, Live(linger=3) as live:
+    with program(LOOKER, users, inside=container, env={"LD_LIBRARY_PATH": ""}) as error, Watch(linger=3) as live:
         seen = until(live.look, fresh, seconds=20).snapshot
 
     assert error.startswith("No NVIDIA driver was found")
@@ -126,13 +126,14 @@ def test_what_a_kernel_was_given_to_find_a_library_is_not_for_all(homes: Path, m
         def __init__(self, *_: object, env: dict[str, str], **__: object) -> None:
             started.append(env)
 
-        def wait(self) -> None: ...
+        def communicate(self) -> tuple[str, str]:
+            return "", ""
 
     monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
     monkeypatch.setenv("LD_LIBRARY_PATH", "/stubs")
     monkeypatch.setenv("LD_PRELOAD", "/stub.so")
     monkeypatch.setattr(subprocess, "Popen", Popen)
-    with Live() as live:
+    with Watch() as live:
         live.look()
 
     assert not [name for name in started[0] if name.startswith("LD_")]
@@ -154,13 +155,13 @@ def test_a_library_that_the_system_does_not_find_is_found_where_a_kernel_finds_i
     assert done.stdout == count
 
 
-def test_slow_readings_in_a_row_do_not_take_figures_out_of_sight(machine: Machine, live: Live) -> None:
+def test_slow_readings_in_a_row_do_not_take_figures_out_of_sight(machine: Machine, live: Watch) -> None:
     until(live.look, fresh, seconds=20)
     machine.hang("nvmlDeviceGetMemoryInfo", 0.3)  # for each of two GPUs
-    first = until(live.look, lambda seen: seen.every > 2, seconds=20).message.sequence
-    until(live.look, lambda seen: seen.message.sequence >= first + 2)  # slow ones of other kinds
+    first = until(live.look, lambda seen: seen.every > 2, seconds=20).sequence
+    until(live.look, lambda seen: seen.sequence >= first + 2)  # slow ones of other kinds
     machine.clear_faults()
-    begun = live.look().message.sequence
-    seen = until(live.look, lambda seen: seen.message.sequence > begun, seconds=14)
+    begun = live.look().sequence
+    seen = until(live.look, lambda seen: seen.sequence > begun, seconds=14)
 
     assert seen.every <= 11

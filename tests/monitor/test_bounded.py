@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tfgpu_magic.probe import within
+from tfgpu_magic.bounded import within
 
 
 def test_while_a_job_hangs_no_other_is_begun_and_after_it_there_is() -> None:

@@ -20,16 +20,15 @@ from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor import collector
-from tfgpu_magic.monitor import live as living
-from tfgpu_magic.monitor.board import lockfile
-from tfgpu_magic.monitor.board.snapshot_file import LOCK
+from tfgpu_magic.monitor import collector, see, starting
+from tfgpu_magic.monitor.board import viewers
+from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.monitor.board.viewers import LOCK
 from tfgpu_magic.monitor.collector import Duty
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.driver.schedule import WantedIntervals
+from tfgpu_magic.monitor.see import Watch
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.board.directory import BoardDirectory
-    from tfgpu_magic.monitor.board.snapshot_file import Writer
     from tfgpu_magic.simgpu import Machine
 
 
@@ -41,7 +40,7 @@ def gpus() -> str:
 # --- what is seen ---
 
 
-def test_the_first_look_starts_it_and_all_see_who_holds_what_now_and_before(machine: Machine, live: Live) -> None:
+def test_the_first_look_starts_it_and_all_see_who_holds_what_now_and_before(machine: Machine, live: Watch) -> None:
     neighbour = machine.add_neighbour("9GiB@1")
     children = set(psutil.Process().children())
     seen = live.wait(60).snapshot
@@ -65,7 +64,7 @@ def test_processes_are_listed_again_once_memory_has_moved(now: int) -> None:
     assert not collector._moved(Snapshot(time=0.0, gpus=(one,)), {"0": now})
 
 
-def test_memory_that_has_just_moved_is_not_somebody_elses(machine: Machine, live: Live) -> None:
+def test_memory_that_has_just_moved_is_not_somebody_elses(machine: Machine, live: Watch) -> None:
     neighbour = machine.add_neighbour("1GiB@0")
     live.wait(60)
     rests = set()
@@ -82,23 +81,23 @@ def test_memory_that_has_just_moved_is_not_somebody_elses(machine: Machine, live
     assert rests == {0}
 
 
-def test_nvml_is_called_as_often_for_twenty_as_for_one(machine: Machine, live: Live) -> None:
-    def calls(lookers: list[Live]) -> list[float]:
+def test_nvml_is_called_as_often_for_twenty_as_for_one(machine: Machine, live: Watch) -> None:
+    def calls(lookers: list[Watch]) -> list[float]:
         """Return how often each function is called in a reading; a pause between two looks makes that less."""
 
         def now() -> tuple[dict[str, int], int]:
             for one in lookers:
                 one.look()
-            return machine.calls(), live.look().message.sequence
+            return machine.calls(), live.look().sequence
 
-        first, before = live.look().message.sequence, machine.calls()
+        first, before = live.look().sequence, machine.calls()
         after, last = until(now, lambda seen: seen[1] >= first + 5)
         names = (name for name in after if "MemoryInfo" in name or "Compute" in name)
         return [(after[name] - before.get(name, 0)) / (last - first) for name in names]
 
     live.wait(60)
     one = calls([live])
-    lookers = [Live() for _ in range(20)]
+    lookers = [Watch() for _ in range(20)]
     twenty = calls(lookers)
     for board_reader in lookers:
         board_reader.close()
@@ -110,8 +109,8 @@ def test_nvml_is_called_as_often_for_twenty_as_for_one(machine: Machine, live: L
 
 def test_the_process_that_looks_imports_no_pynvml(machine_folder: Path) -> None:
     code = (
-        "import sys; from tfgpu_magic.engine.status import status; from tfgpu_magic.monitor.live import Live\n"
-        "status(); Live(linger=1).wait(240); print('pynvml' in sys.modules)"
+        "import sys; from tfgpu_magic.engine.status import status; from tfgpu_magic.monitor.see import Watch\n"
+        "status(); Watch(linger=1).wait(240); print('pynvml' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
@@ -122,19 +121,23 @@ def test_the_process_that_looks_imports_no_pynvml(machine_folder: Path) -> None:
 
 
 def test_of_racing_starters_one_wins_and_the_others_leave_quietly(machine: Machine, machine_folder: Path) -> None:
-    racing = [subprocess.Popen([sys.executable, "-m", MODULE], stderr=subprocess.PIPE) for _ in range(4)]
+    with BoardDirectory() as place:
+        viewers.want(place, WantedIntervals())
+    command = [sys.executable, "-m", MODULE]
+    racing = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)]
     until(lambda: sum(process.poll() is None for process in racing), lambda left: left == 1)
     codes = sorted(str(process.poll()) for process in racing)
-    with Live() as live:
+    with Watch() as live:
         until(live.look, fresh, seconds=5)
     found = [process.pid for process in collectors(machine)]
     for process in racing:
         process.kill()
-    said = [process.communicate()[1] for process in racing]
+    answers, said = zip(*[process.communicate() for process in racing], strict=True)
 
     assert codes == ["0", "0", "0", "None"]
     assert found == [process.pid for process in racing if process.returncode == -signal.SIGKILL]
-    assert said == [b""] * 4
+    assert said == (b"",) * 4
+    assert sorted(answer == b"taken" for answer in answers) == [False, True, True, True]
 
 
 def test_it_is_detached_from_whoever_started_it(machine: Machine, machine_folder: Path) -> None:
@@ -163,76 +166,79 @@ def test_it_is_detached_from_whoever_started_it(machine: Machine, machine_folder
     assert collector.is_running()
 
 
-def test_it_leaves_after_the_last_look_and_not_before(
-    here: BoardDirectory, writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_leaves_after_the_last_look_and_not_before(here: BoardDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, lock = [1000.0], here.open(LOCK, os.O_RDWR | os.O_CREAT)
+    viewers.want(here, WantedIntervals())
 
     def sleep(seconds: float) -> None:
         clock[0] += seconds
         if clock[0] < 1100:
-            os.utime(lock, (clock[0], clock[0]))  # somebody looks
+            viewers.want(here, WantedIntervals())  # somebody looks
 
     monkeypatch.setattr(collector, "read", lambda *_: Snapshot(time=1e9, gpus=(Gpu(0),), listed_at=1e9))
-    monkeypatch.setattr(collector, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time, sleep=sleep))
-    collector._write(here, lock, writer, Duty(linger=30.0))
+    monkeypatch.setattr(
+        collector,
+        "time",
+        SimpleNamespace(monotonic=lambda: clock[0], time=time.time, time_ns=time.time_ns, sleep=sleep),
+    )
+    collector._go_on(here, lock, Duty(linger=30.0))
     os.close(lock)
 
     assert 1129 < clock[0] < 1132
 
 
 def test_one_at_which_nobody_looks_leaves(machine: Machine, machine_folder: Path) -> None:
-    with Live(linger=1) as live:
+    with Watch(linger=1) as live:
         live.wait(60)
         the_collector(machine)
     until(lambda: not collectors(machine), seconds=6, every=0.5)
 
 
-def test_killed_it_is_replaced_within_three_seconds(machine: Machine, live: Live) -> None:
-    before = live.wait(60).message.sequence
+def test_killed_it_is_replaced_within_three_seconds(machine: Machine, live: Watch) -> None:
+    before = live.wait(60).sequence
     collector = the_collector(machine)
     collector.kill()
     killed = time.time()
     seen = until(live.look, lambda seen: seen.snapshot.time > killed and fresh(seen), seconds=3)
 
-    assert seen.message.sequence > before
+    assert seen.sequence > before
     assert collector not in collectors(machine)
     assert live.history().times[0] < killed
 
 
 def test_one_that_cannot_live_is_started_more_and_more_rarely(
-    machine_folder: Path, live: Live, monkeypatch: pytest.MonkeyPatch
+    machine_folder: Path, live: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, starts = [1000.0], list[float]()
-    monkeypatch.setattr(living, "launch", lambda *_: starts.append(clock[0]))
-    monkeypatch.setattr(living, "CHECK_EVERY", 0.0)
-    monkeypatch.setattr(lockfile, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(starting, "Start", lambda *_: starts.append(clock[0]))
+    monkeypatch.setattr(see, "CHECK_EVERY", 0.0)
+    monkeypatch.setattr(see, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
     while clock[0] < 1060:
         live.look()
         clock[0] += 0.25
 
-    assert [after - before for before, after in itertools.pairwise(starts)] == [2, 4, 8, 15, 15, 15]
+    assert [after - before for before, after in itertools.pairwise(starts)] == [1, 2, 4, 8, 15, 15]
 
 
 @pytest.mark.parametrize("program", ["", "/nowhere/python"])
 def test_no_python_to_start_is_said(machine_folder: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     monkeypatch.setattr(sys, "executable", program)
 
-    with Live() as live, pytest.raises(MonitorError, match="no collector could be started"):
+    with Watch() as live, pytest.raises(MonitorError, match="no collector could be started"):
         live.look()
 
 
 def test_readings_are_as_rare_as_all_who_look_want_them_and_one_who_wants_more_has_more(
     machine: Machine, machine_folder: Path
 ) -> None:
-    with Live(every=300) as rare:
-        first = until(rare.look, lambda seen: seen.message.sequence > 0 and seen.stale_since is None, seconds=20)
+    with Watch(every=300) as rare:
+        first = until(rare.look, lambda seen: seen.sequence > 0 and seen.stale_since is None, seconds=20)
         collector = the_collector(machine)
         wakes = collector.num_ctx_switches().voluntary
         until(lambda: collector.num_ctx_switches().voluntary >= wakes + 4)
         seen = rare.look()
-        with Live() as often:
-            until(often.look, lambda now: now.message.sequence >= first.message.sequence + 2, seconds=20)
+        with Watch() as often:
+            until(often.look, lambda now: now.sequence >= first.sequence + 2, seconds=20)
 
-    assert seen.message is first.message
+    assert seen.snapshot is first.snapshot
     assert (seen.stale_since, round(seen.every)) == (None, 300)

@@ -19,18 +19,16 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor import collector
-from tfgpu_magic.monitor import live as living
-from tfgpu_magic.monitor.board import lockfile
+from tfgpu_magic.monitor import collector, see, starting
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK
+from tfgpu_magic.monitor.board.snapshot_file import SNAPSHOT
+from tfgpu_magic.monitor.board.viewers import LOCK
 from tfgpu_magic.monitor.collector import BLIND_FOR, Duty
-from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import holders
 from tfgpu_magic.monitor.owners.holders import HolderFacts
+from tfgpu_magic.monitor.see import Watch
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.board.snapshot_file import Writer
     from tfgpu_magic.simgpu import Machine
 
 
@@ -42,7 +40,7 @@ def gpus() -> str:
 # --- what the driver does ---
 
 
-def test_a_hang_is_stale_within_three_seconds_and_over_when_nvml_answers(machine: Machine, live: Live) -> None:
+def test_a_hang_is_stale_within_three_seconds_and_over_when_nvml_answers(machine: Machine, live: Watch) -> None:
     live.wait(60)
     machine.hang("nvmlDeviceGetMemoryInfo", 60)
     seen = until(live.look, lambda seen: seen.stale_since is not None, seconds=3)
@@ -73,7 +71,7 @@ def test_a_process_that_cannot_be_read_keeps_no_other_from_being_read(monkeypatc
 
 
 def test_what_is_read_of_processes_is_no_time_in_the_driver(
-    folder: Path, here: BoardDirectory, writer: Writer, monkeypatch: pytest.MonkeyPatch
+    folder: Path, here: BoardDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
 
@@ -89,12 +87,12 @@ def test_what_is_read_of_processes_is_no_time_in_the_driver(
         return HolderFacts(1000, 5)
 
     monkeypatch.setattr(collector, "read", asked)
-    monkeypatch.setattr(collector, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
-    lock = here.open(LOCK, os.O_RDWR | os.O_CREAT)
-    readings = collector._Readings(here, lock, writer, Duty(read=slow))
+    monkeypatch.setattr(
+        collector, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time, time_ns=time.time_ns)
+    )
+    readings = collector._Readings(here, Duty(read=slow))
     monkeypatch.setattr(readings._schedule, "done", done := mock.Mock())
     readings.go_on(clock[0])
-    os.close(lock)
 
     assert clock == [1005.25]
     assert done.call_args.args == ("graphics", 1000.0, 0.25)
@@ -104,12 +102,12 @@ def test_while_one_hangs_no_look_waits_for_it_and_no_other_joins_it(
     machine: Machine, machine_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.hang("nvmlInit", 3600)
-    monkeypatch.setattr(living, "CHECK_EVERY", 0.0)
-    with Live(patience=3600) as live:
+    monkeypatch.setattr(see, "CHECK_EVERY", 0.0)
+    with Watch(patience=3600) as live:
         until(live.look, lambda seen: seen.stale_since is not None, seconds=4)
         until(lambda: machine.calls().get("nvmlInitWithFlags"))
-        monkeypatch.setattr(lockfile, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 60))
-        monkeypatch.setattr(living, "launch", launch := mock.Mock())
+        live._start_at = 0.0
+        monkeypatch.setattr(starting, "Start", launch := mock.Mock())
         seen = live.look()
 
         launch.assert_not_called()
@@ -122,10 +120,10 @@ def test_one_that_finds_no_library_ends_so_that_anothers_may_try(
     machine: Machine, machine_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     neighbour = machine.add_neighbour("9GiB@1")
-    with monkeypatch.context() as patching, Live(linger=120) as live:
+    with monkeypatch.context() as patching, Watch(linger=120) as live:
         patching.delenv("LD_LIBRARY_PATH")  # where the library is
         first = live.wait(60).snapshot.error
-    with Live(linger=3) as live:
+    with Watch(linger=3) as live:
         seen = until(live.look, lambda seen: bool(seen.snapshot.processes), seconds=BLIND_FOR + 10)
         until(lambda: len(collectors(machine)), lambda count: count == 1, every=0.5)
 
@@ -134,7 +132,7 @@ def test_one_that_finds_no_library_ends_so_that_anothers_may_try(
     assert [(row.gpu, row.pid, row.held) for row in seen.snapshot.processes] == [("1", neighbour.pid, 9 * GIB)]
 
 
-def test_a_lost_gpu_says_so_others_live_on_and_it_comes_back(machine: Machine, live: Live) -> None:
+def test_a_lost_gpu_says_so_others_live_on_and_it_comes_back(machine: Machine, live: Watch) -> None:
     machine.add_neighbour("9GiB@1")
     live.wait(60)
     machine.lose(0)
@@ -146,7 +144,7 @@ def test_a_lost_gpu_says_so_others_live_on_and_it_comes_back(machine: Machine, l
     until(live.look, lambda seen: [gpu.error for gpu in seen.snapshot.gpus] == [None, None], seconds=4)
 
 
-def test_a_driver_that_goes_is_said_and_one_that_comes_back_is_read(machine: Machine, live: Live) -> None:
+def test_a_driver_that_goes_is_said_and_one_that_comes_back_is_read(machine: Machine, live: Watch) -> None:
     live.wait(60)
     machine.remove_driver()
     away = until(live.look, lambda seen: seen.snapshot.error is not None, seconds=3)
@@ -160,20 +158,20 @@ def test_a_driver_that_goes_is_said_and_one_that_comes_back_is_read(machine: Mac
 
 
 def test_its_directory_removed_is_made_again_and_what_was_seen_last_stays_in_sight_meanwhile(
-    machine: Machine, live: Live, machine_folder: Path
+    machine: Machine, live: Watch, machine_folder: Path
 ) -> None:
-    before = live.wait(60).message
+    before = live.wait(60)
     shutil.rmtree(machine_folder)
     removed = time.time()
 
-    assert live.look().message.sequence >= before.sequence
+    assert live.look().sequence >= before.sequence
     until(live.look, lambda seen: seen.snapshot.time > removed and fresh(seen), seconds=4)
     until(live.look, lambda _: len(collectors(machine)) == 1, seconds=4, every=0.5)
 
 
 @pytest.mark.parametrize("how", ["link", "another's", "open to others"])
 def test_its_directory_replaced_is_refused_left_alone_and_left(
-    machine: Machine, live: Live, machine_folder: Path, how: str
+    machine: Machine, live: Watch, machine_folder: Path, how: str
 ) -> None:
     live.wait(60)
     with spoiled(machine_folder, how):
@@ -183,10 +181,10 @@ def test_its_directory_replaced_is_refused_left_alone_and_left(
     until(live.look, fresh, seconds=5)
 
 
-@pytest.mark.parametrize("name", [BOARD, LOCK])
+@pytest.mark.parametrize("name", [SNAPSHOT, LOCK])
 @pytest.mark.parametrize("how", ["removed", "replaced", "truncated"])
 def test_a_file_removed_replaced_or_truncated_comes_back(
-    machine: Machine, live: Live, machine_folder: Path, name: str, how: str
+    machine: Machine, live: Watch, machine_folder: Path, name: str, how: str
 ) -> None:
     live.wait(60)
     with BoardDirectory() as place:
@@ -206,10 +204,7 @@ def test_a_file_removed_replaced_or_truncated_comes_back(
 @root_only
 def test_a_full_disk_is_said_and_room_on_it_is_enough(machine: Machine, machine_folder: Path, small_disk: Path) -> None:
     filler = fill(small_disk)
-    with Live(linger=2) as live:
-        with pytest.raises(MonitorError, match="No space left"):
-            live.look()
-        os.truncate(filler, filler.stat().st_size - 8192)  # enough for the lock, and not for a board
+    with Watch(linger=2) as live:
         seen = until(live.look, lambda seen: "No space left" in (seen.snapshot.error or ""), seconds=5)
         filler.unlink()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,12 +12,13 @@ import pytest
 from tests.monitor.boards import NOBODY, root_only, snapshot
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.host import SIMULATED
-from tfgpu_magic.monitor import live
-from tfgpu_magic.monitor.board import directory, snapshot_file
+from tfgpu_magic.monitor import starting
+from tfgpu_magic.monitor.board import directory
 from tfgpu_magic.monitor.board.directory import BoardDirectory, directories
 from tfgpu_magic.monitor.board.report_files import PREFIX
-from tfgpu_magic.monitor.board.snapshot_file import BOARD, LOCK, SnapshotReader, Writer
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.board.snapshot_file import NOTHING, SNAPSHOT, SnapshotReader, SnapshotWriter
+from tfgpu_magic.monitor.board.viewers import LOCK
+from tfgpu_magic.monitor.see import Watch
 
 
 def cache(homes: Path) -> Path:
@@ -70,7 +70,12 @@ def test_nobody_can_switch_off_anothers_board_and_the_administrator_is_asked(hom
     ("what", "reports"), [("boot", False), ("simulated machine", False), ("pids", True), ("devices", True)]
 )
 def test_another_machine_has_files_of_its_own_and_another_view_of_the_gpus_a_board(
-    folder: Path, writer: Writer, here: BoardDirectory, monkeypatch: pytest.MonkeyPatch, what: str, reports: bool
+    folder: Path,
+    writer: SnapshotWriter,
+    here: BoardDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    reports: bool,
 ) -> None:
     writer.publish(snapshot(3))
     if what == "boot":
@@ -81,17 +86,12 @@ def test_another_machine_has_files_of_its_own_and_another_view_of_the_gpus_a_boa
         monkeypatch.setattr(os, "readlink", lambda _: "pid:[77]")
     else:
         monkeypatch.setattr(directory, "_devices", lambda: ["null"])
-    with BoardDirectory(folder) as there, closing(SnapshotReader(there)) as reader:
-        assert reader.look().message is snapshot_file.NOTHING
-        other = Writer(there)
-
-        assert other.is_there()
-        assert writer.is_there()
+    with BoardDirectory(folder) as there:
+        assert SnapshotReader(there).look().snapshot is NOTHING
         assert not there.same(here)
-        assert [there.name(name) == here.name(name) for name in (BOARD, LOCK)] == [False, False]
+        assert [there.name(name) == here.name(name) for name in (SNAPSHOT, LOCK)] == [False, False]
         assert (there.name(f"{PREFIX}1-7") == here.name(f"{PREFIX}1-7")) == reports
         assert there.simulated == (what == "simulated machine")
-        other.close()
 
 
 @pytest.fixture
@@ -119,14 +119,15 @@ def test_a_directory_that_cannot_be_looked_into_is_refused_in_a_sentence(
 def test_looks_go_on_beside_a_home_that_cannot_be_looked_into(
     unknowable: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "launch", lambda *_: None)
-    with Live() as one:
-        assert one.look().message is snapshot_file.NOTHING
+    monkeypatch.setattr(starting, "Start", lambda *_: None)
+    with Watch() as one:
+        assert one.look().snapshot is NOTHING
         assert one.report_files.read() == ()
 
 
-def test_it_and_its_files_are_for_nobody_else(folder: Path, here: BoardDirectory, writer: Writer) -> None:
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / here.name(BOARD))]
+def test_it_and_its_files_are_for_nobody_else(folder: Path, here: BoardDirectory, writer: SnapshotWriter) -> None:
+    writer.publish(snapshot())
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / here.name(SNAPSHOT))]
 
     assert modes == [0o700, 0o600]
 
@@ -180,10 +181,8 @@ def test_a_file_that_is_not_plain_or_not_ours_is_refused_at_once(
 def test_a_link_at_the_boards_place_is_replaced_and_its_target_left_alone(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "precious").write_text("precious")
     with BoardDirectory() as here:
-        (folder / here.name(BOARD)).symlink_to(tmp_path / "precious")
-        writer = Writer(here)
-        writer.publish(snapshot())
-        writer.close()
+        (folder / here.name(SNAPSHOT)).symlink_to(tmp_path / "precious")
+        SnapshotWriter(here).publish(snapshot())
 
     assert (tmp_path / "precious").read_text() == "precious"
-    assert not (folder / here.name(BOARD)).is_symlink()
+    assert not (folder / here.name(SNAPSHOT)).is_symlink()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -14,10 +13,10 @@ from tests.monitor.boards import collectors, fresh, snapshot
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
+from tfgpu_magic.monitor.board.snapshot_file import SNAPSHOT
 from tfgpu_magic.monitor.driver import schedule
 from tfgpu_magic.monitor.driver.schedule import ASLEEP, IDLE_FOR, SLEEP_TIMEOUT, DriverSleep
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.see import Watch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +28,10 @@ COLLECTOR = """
 import sys
 from pathlib import Path
 from tfgpu_magic.monitor import collector
+from tfgpu_magic.monitor.board import viewers
+from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.driver import schedule
+viewers.want(BoardDirectory(), schedule.WantedIntervals())  # somebody looks
 schedule._PCI, schedule.IDLE_FOR, schedule.SLEEP_TIMEOUT = Path(sys.argv[1]), 0.5, 600.0
 collector.main(patience=3.0)
 """
@@ -93,8 +95,8 @@ def test_a_laptops_gpu_falls_asleep_under_an_open_page_and_is_seen_when_it_wakes
     machine: Machine, machine_folder: Path, tmp_path: Path
 ) -> None:
     status = device(tmp_path / "pci", 1)
-    with subprocess.Popen([sys.executable, "-c", COLLECTOR, str(tmp_path / "pci")]) as process, Live() as live:
-        until(lambda: list(machine_folder.glob("board-*")), seconds=20)  # it is the one, and not live's
+    with subprocess.Popen([sys.executable, "-c", COLLECTOR, str(tmp_path / "pci")]) as process, Watch() as live:
+        until(lambda: list(machine_folder.glob("snapshot-*")), seconds=20)  # it is the one, and not live's
         until(live.look, fresh, seconds=20)
         until(live.look, lambda _: machine.calls().get("nvmlShutdown", 0) > 0, seconds=20)
         # Nobody reads, and what was read is of its time.
@@ -102,12 +104,11 @@ def test_a_laptops_gpu_falls_asleep_under_an_open_page_and_is_seen_when_it_wakes
         status.write_text("suspended\n")
         asleep = until(live.look, lambda seen: seen.snapshot.error == ASLEEP, seconds=20)
         before = machine.calls()
-        beats = set[float]()
-        with BoardDirectory() as place, contextlib.closing(SnapshotReader(place)) as reader:
+        beats = set[int]()
+        with BoardDirectory() as place:
 
             def beaten() -> int:
-                reader.look()
-                beats.add(reader.header.beat)
+                beats.add(place.touched(SNAPSHOT))
                 return len(beats)
 
             until(beaten, lambda count: count > 6)  # meanwhile an awake driver is asked

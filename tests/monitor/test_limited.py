@@ -10,8 +10,8 @@ import pytest
 
 from tests.sizes import GIB
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.board import limited as table
 from tfgpu_magic.monitor.driver.limits import DRIVERS_PART, UNLIMITED
-from tfgpu_magic.monitor.table import limited as table
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tests.monitor.boards import collectors, fresh, root_only
+from tests.processes import kill
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic import probe
 from tfgpu_magic.engine.status import status
-from tfgpu_magic.monitor.driver import look as looking
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor import see, starting
+from tfgpu_magic.monitor.see import Watch, look, snapshot
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.simgpu import Machine
 
@@ -52,27 +55,25 @@ LONG = 1.5 * SLACK
 def test_a_look_sees_gpus_and_who_holds_what(machine: Machine) -> None:
     neighbour = machine.add_neighbour("9GiB@1")
 
-    snapshot = look(LONG)
+    seen = look(LONG)
 
-    assert (snapshot.error, snapshot.notes, snapshot.simulated) == (None, (), True)
-    assert [gpu.uuid for gpu in snapshot.gpus] == [gpu.uuid for gpu in machine.gpus()]
-    assert [gpu.multiprocessors for gpu in snapshot.gpus] == [32] * 4
-    assert snapshot.gpus[1].used == 9 * GIB
-    assert [(row.gpu, row.pid, row.kind, row.held) for row in snapshot.processes] == [
-        ("1", neighbour.pid, "C", 9 * GIB)
-    ]
+    assert (seen.error, seen.notes, seen.simulated) == (None, (), True)
+    assert [gpu.uuid for gpu in seen.gpus] == [gpu.uuid for gpu in machine.gpus()]
+    assert [gpu.multiprocessors for gpu in seen.gpus] == [32] * 4
+    assert seen.gpus[1].used == 9 * GIB
+    assert [(row.gpu, row.pid, row.kind, row.held) for row in seen.processes] == [("1", neighbour.pid, "C", 9 * GIB)]
 
 
 @pytest.mark.parametrize("gpus", ["16GiB,40GiB:mig=2"])
 def test_mig_instances_have_the_machines_labels_and_their_own_figures(machine: Machine) -> None:
     machine.add_neighbour("3GiB@1.2")
 
-    snapshot = look(LONG)
+    seen = look(LONG)
 
-    assert [gpu.label for gpu in snapshot.gpus] == [gpu.label for gpu in machine.gpus()]
-    assert [gpu.used for gpu in snapshot.gpus][2:] == [0, 3 * GIB]
-    assert [gpu.multiprocessors for gpu in snapshot.gpus][2:] == [16, 16]
-    assert [row.gpu for row in snapshot.processes] == ["1.2"]
+    assert [gpu.label for gpu in seen.gpus] == [gpu.label for gpu in machine.gpus()]
+    assert [gpu.used for gpu in seen.gpus][2:] == [0, 3 * GIB]
+    assert [gpu.multiprocessors for gpu in seen.gpus][2:] == [16, 16]
+    assert [row.gpu for row in seen.processes] == ["1.2"]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -93,10 +94,10 @@ def test_no_error_of_any_function_is_an_exception(machine: Machine, function: st
 def test_without_a_driver_a_look_says_what_was_tried_and_what_to_do(machine: Machine) -> None:
     machine.remove_driver()
 
-    snapshot = look(LONG)
+    seen = look(LONG)
 
-    assert snapshot.absent
-    assert "Load it (modprobe nvidia)" in (snapshot.error or "")
+    assert seen.absent
+    assert "Load it (modprobe nvidia)" in (seen.error or "")
 
 
 def test_threads_may_look_at_once(machine: Machine) -> None:
@@ -107,7 +108,7 @@ def test_threads_may_look_at_once(machine: Machine) -> None:
     for thread in threads:
         thread.join()
 
-    assert [snapshot.error for snapshot in seen] == [None] * 4
+    assert [one.error for one in seen] == [None] * 4
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_threads_may_look_at_once(machine: Machine) -> None:
     [
         (sys, "executable", "", "no process could be started"),
         (sys, "executable", "/nowhere/python", "no process could be started"),
-        (looking, "CODE", "import os; os.abort()", "ended without one"),
+        (starting, "CODE", "import os; os.abort()", "ended without one"),
     ],
 )
 def test_a_reader_that_does_not_start_or_crashes_is_said(
@@ -134,13 +135,14 @@ def test_a_reader_that_does_not_start_or_crashes_is_said(
 def test_a_hang_costs_the_timeout_leaves_no_process_and_a_look_after_it_works(machine: Machine, function: str) -> None:
     before = set(psutil.Process().children())
     machine.hang(function, 3600)
-    snapshot = look(timeout=0.3)
-    assert "did not answer within 0.3 s" in (snapshot.error or "")
+    seen = look(timeout=0.3)
+    assert "did not answer within 0.3 s" in (seen.error or "")
     assert "the driver hangs" in (look(LONG).error or "")  # it waits for the same call, until that is given up
     machine.clear_faults()
 
     assert look(10 * SLACK).error is None
     assert set(psutil.Process().children()) <= before
+    until(lambda: not collectors(machine))
 
 
 def test_a_driver_that_is_slow_to_start_is_let_finish_and_its_answer_is_seen(machine: Machine) -> None:
@@ -160,12 +162,12 @@ def test_a_driver_that_is_slow_to_start_is_let_finish_and_its_answer_is_seen(mac
 def test_what_a_slow_driver_said_too_late_is_shown_with_its_age(machine: Machine) -> None:
     machine.hang("nvmlInit", 2.5)
     assert look(0.5).error is not None
-    until(lambda: not probe._asking)
+    until(lambda: not starting.still_asked())
 
-    snapshot = look(0.5)
+    seen = look(0.5)
 
-    assert (snapshot.error, len(snapshot.gpus)) == (None, 4)
-    assert snapshot.notes[-1].endswith("old: the driver is slow to answer.")
+    assert (seen.error, len(seen.gpus)) == (None, 4)
+    assert seen.notes[-1].endswith("old: the driver is slow to answer.")
 
 
 def test_who_waits_longer_than_three_seconds_gets_a_word(machine: Machine) -> None:
@@ -174,34 +176,71 @@ def test_who_waits_longer_than_three_seconds_gets_a_word(machine: Machine) -> No
     def quick() -> bool:
         """Tell whether nothing is said of a look, as where the machine has nothing else to do."""
         said.clear()
-        return look(10 * SLACK, slow=lambda: said.append("quick")).error is None and not said
+        return snapshot(0.0, slow=lambda: said.append("quick")).error is None and not said
 
     until(quick)
+    until(lambda: not collectors(machine))
     machine.hang("nvmlInit", 5)
 
-    assert look(10 * SLACK, slow=lambda: said.append("slow")).error is None
+    assert snapshot(0.0, 10 * SLACK, slow=lambda: said.append("slow")).error is None
     assert said == ["slow"]
 
 
-@pytest.mark.usefixtures("impatient")
-def test_while_a_child_cannot_be_killed_no_other_joins_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    stuck: list[subprocess.Popen[str]] = []
-    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: stuck.append(process))  # as in uninterruptible sleep
+def test_while_one_hangs_for_good_no_other_joins_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(see, "READING_TIMEOUT", 3600.0)
     machine.hang("nvmlDeviceGetMemoryInfo", 3600)
-    look(timeout=5 * SLACK)
-    snapshot = look(3600)
+    first = look(0.5)
+    calls = until(lambda: machine.calls().get("nvmlDeviceGetMemoryInfo_v2"))
+    monkeypatch.setattr(see, "READING_TIMEOUT", -10.0)  # the call has outlived the alarm
+    second = look(3600)
 
-    assert "an earlier call hangs" in (snapshot.error or "")
-    assert len(stuck) == 1
-    stuck[0].terminate()
+    assert "say it again" in (first.error or "")
+    assert "an earlier call hangs" in (second.error or "")
+    assert machine.calls()["nvmlDeviceGetMemoryInfo_v2"] == calls
+    kill(*collectors(machine))
 
 
-def test_an_interrupted_look_leaves_no_process(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_look_is_answered_later(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(probe.Probe, "answer", interrupt)
+    with monkeypatch.context() as patching:
+        patching.setattr(see._Question, "_found", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            look()
+    until(lambda: not collectors(machine))
 
-    with pytest.raises(KeyboardInterrupt):
-        look()
-    assert len(probe._asking) <= 1  # on its way out: the fixture waits for it
+
+@root_only
+def test_where_nothing_can_be_written_the_gpus_are_seen_all_the_same(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    neighbour = machine.add_neighbour("2GiB@0")
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", tmp_path], check=True)
+    try:
+        seen = look(10 * SLACK)
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+    assert seen.error is None
+    assert [(row.gpu, row.pid) for row in seen.processes] == [("0", neighbour.pid)]
+
+
+def test_beside_a_view_no_other_process_opens_the_driver_and_figures_are_of_now(machine: Machine, live: Watch) -> None:
+    neighbour = machine.add_neighbour("2GiB@0")
+    until(live.look, fresh)
+    opened = machine.calls()["nvmlInitWithFlags"]
+    for size in range(3, 8):
+        neighbour.resize(size * GIB)
+        seen = look(10 * SLACK)
+
+        assert seen.gpus[0].used == size * GIB
+        assert [row.held for row in seen.processes] == [size * GIB]
+    assert snapshot().error is None
+    assert machine.calls()["nvmlInitWithFlags"] == opened
+
+
+def test_one_that_a_line_has_started_ends_with_its_answer(machine: Machine, machine_folder: Path) -> None:
+    assert look(10 * SLACK).error is None
+    until(lambda: not collectors(machine), seconds=5)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.sizes import MIB
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.see import look
 
 if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine

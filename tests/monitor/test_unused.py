@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.monitor.boards import published, the_collector
+from tests.monitor.boards import collectors, published, the_collector
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.unused import TRUE_FOR, Ledger, continued
+from tfgpu_magic.monitor.board.unused import Ledger
 from tfgpu_magic.monitor.table import fetch
 from tfgpu_magic.monitor.table.fetch import Watcher
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tfgpu_magic.model.rows import Table
-    from tfgpu_magic.monitor.live import Live
+    from tfgpu_magic.monitor.see import Watch
     from tfgpu_magic.simgpu import Machine
 
 HOUR = 3600.0
@@ -111,18 +111,6 @@ def test_where_processes_are_not_told_apart_the_gpus_figure_tells_what_it_can(
     assert (2 in told(found[-1])) == known
 
 
-@pytest.mark.parametrize(("late", "goes_on"), [(TRUE_FOR, True), (TRUE_FOR + 1, False), (-1, False)])
-def test_a_look_goes_on_with_what_was_lately_published_of_those_that_use_nothing(late: float, goes_on: bool) -> None:
-    published = reading(WEDNESDAY, {2: 0, 4: 0, 6: 0})
-    rows = tuple(
-        row._replace(unused=WEDNESDAY - HOUR if row.pid < 6 else None, uid=row.pid) for row in published.processes
-    )
-    found = continued(reading(WEDNESDAY + late, {2: 0, 4: 30, 6: 0, 8: None}), published._replace(processes=rows))
-
-    assert told(found) == ({2: WEDNESDAY - HOUR} if goes_on else {})
-    assert not goes_on or [row.uid for row in found.processes] == [2, 4, 6, None]  # with whose processes are, too
-
-
 def test_a_clock_that_is_set_back_begins_anew() -> None:
     ledger = Ledger()
     stepped(ledger, every(2, WEDNESDAY, WEDNESDAY + HOUR), lambda _: {2: 0})
@@ -176,14 +164,14 @@ def counted(machine: Machine, *pids: int, ago: float = 30.0, late: int = 0) -> N
 
 
 def counting_since(watcher: Watcher, time: float) -> bool:
-    return (watcher.live.look().snapshot.listed_at or 0.0) > time
+    return (watcher.watch.look().snapshot.listed_at or 0.0) > time
 
 
 def rows(table: Table) -> dict[int | None, Process]:
     return {row.process.pid: row.process for row in table.processes}
 
 
-def test_a_collector_goes_on_where_one_before_it_was_killed(machine: Machine, live: Live) -> None:
+def test_a_collector_goes_on_where_one_before_it_was_killed(machine: Machine, live: Watch) -> None:
     holds, computes = machine.add_neighbour("2GiB@0"), machine.add_neighbour("1GiB@0")
     machine.use(computes.pid, 60)
     counted(machine, holds.pid, computes.pid)
@@ -203,7 +191,7 @@ def test_a_collector_goes_on_where_one_before_it_was_killed(machine: Machine, li
     assert time.time() - (seen[holds.pid].unused or 0) == pytest.approx(HOUR, rel=0.1)
 
 
-def test_a_process_that_has_the_pid_of_one_that_was_counted_begins_anew(machine: Machine, live: Live) -> None:
+def test_a_process_that_has_the_pid_of_one_that_was_counted_begins_anew(machine: Machine, live: Watch) -> None:
     holds = machine.add_neighbour("2GiB@0")
     counted(machine, holds.pid, late=-1)
     watcher = Watcher(live)
@@ -213,7 +201,7 @@ def test_a_process_that_has_the_pid_of_one_that_was_counted_begins_anew(machine:
     assert rows(watcher.see())[holds.pid].unused is None
 
 
-def test_hidden_and_unsupported_use_is_unknown(machine: Machine, live: Live) -> None:
+def test_hidden_and_unsupported_use_is_unknown(machine: Machine, live: Watch) -> None:
     machine.fault("nvmlDeviceGetProcessUtilization", NOT_SUPPORTED)
     machine.fault("nvmlDeviceGetUtilizationRates", NOT_SUPPORTED)
     holds = machine.add_neighbour("2GiB@0")
@@ -229,6 +217,7 @@ def test_one_look_tells_what_a_collector_counts_and_of_no_other_process(machine:
     holds, other = machine.add_neighbour("2GiB@0"), machine.add_neighbour("1GiB@0")
     counted(machine, holds.pid, ago=5)
     first = rows(fetch.table(timeout=20))
+    until(lambda: not collectors(machine))
     counted(machine, holds.pid, ago=5, late=-1)
     second = rows(fetch.table(timeout=20))
 

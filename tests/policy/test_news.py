@@ -11,7 +11,7 @@ import pytest
 from tests.processes import PATIENCE
 from tfgpu_magic.engine import engine, other_processes
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.see import look
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.simgpu import Machine
 

@@ -51,7 +51,7 @@ def _compare(order: str | None) -> list[object]:
     import os
 
     from tfgpu_magic.frameworks import cuda
-    from tfgpu_magic.monitor.driver.look import look
+    from tfgpu_magic.monitor.see import look
     from tfgpu_magic.policy.process_state import predict_shown
 
     gpus = look().gpus

@@ -23,7 +23,7 @@ from tests.tf.on_machine import fill, first_op, held, refused, status_text
 from tfgpu_magic.engine import engine
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.monitor.driver import limits
-from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
+from tfgpu_magic.monitor.see import DRIVER_TIMEOUT, look
 from tfgpu_magic.simgpu import Machine
 
 pytestmark = pytest.mark.skipif(
@@ -104,7 +104,7 @@ def planned(words: str, frameworks: Literal["tensorflow", "all"] = "tensorflow")
 
 def gpu() -> tuple[int | None, ...]:
     """Return total, most, limit, used and free of the first GPU, as a process here sees them."""
-    first = look(LOOK_TIMEOUT).gpus[0]
+    first = look(DRIVER_TIMEOUT).gpus[0]
     return first.total, first.most, first.limit, first.used, first.free
 
 

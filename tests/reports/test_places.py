@@ -19,7 +19,7 @@ from tfgpu_magic.monitor.board import directory
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.simgpu import Machine
 
-LOOK = "from tfgpu_magic.monitor.live import Live\nwith Live(linger=1) as live: print(live.wait(60).age is not None)"
+LOOK = "from tfgpu_magic.monitor.see import Watch\nwith Watch(linger=1) as live: print(live.wait(60).age is not None)"
 DAYS = 86400.0
 
 
@@ -34,8 +34,15 @@ def test_machine_1_no_file_is_touched_in_a_directory_that_somebody_names(machine
     """A directory of one's own, in which everything is forty days old, and some of it is called as our files are."""
     own = tmp_path / "ann"
     own.mkdir(mode=0o700)
-    names = (".bashrc", "data.csv", "id_ed25519", "weights-1a2b3c4d", "board-1a2b3c4d", "lock-1a2b3c4d", "names-1")
-    for name in (*names, "report-2-1-1a2b3c4d-5e6f7a8b", "leases-8-1a2b3c4d", "board", "board-new"):
+    names = (".bashrc", "data.csv", "id_ed25519", "weights-1a2b3c4d", "lock-1a2b3c4d", "names-1")
+    for name in (
+        *names,
+        "report-2-1-1a2b3c4d-5e6f7a8b",
+        "leases-8-1a2b3c4d",
+        "snapshot",
+        "snapshot-1a2b3c4d",
+        "history-new",
+    ):
         (own / name).write_text(name)
     (own / "olddir").mkdir()
     before = {path.name for path in own.iterdir()}
@@ -46,7 +53,7 @@ def test_machine_1_no_file_is_touched_in_a_directory_that_somebody_names(machine
 
     assert looked.stdout == "True\n"
     after = {path.name for path in own.iterdir()}
-    assert any(name.startswith("board-") for name in after - before)  # it was the board's directory
+    assert any(name.startswith("snapshot-") for name in after - before)  # it was the board's directory
     assert before <= after
     assert {path.name for path in own.iterdir() if path.is_file() and path.read_bytes() == path.name.encode()} == (
         before - {"olddir"}

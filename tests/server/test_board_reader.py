@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from tests.waiting import until
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.see import Watch
 from tfgpu_magic.server.feed import BROKEN, BoardReader
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def test_a_board_that_is_not_where_it_should_be_is_said_in_the_log_once(
     caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    monkeypatch.setattr(Live, "passed_over", "/tmp/it belongs to another user. Ask your administrator to remove it.")
+    monkeypatch.setattr(Watch, "passed_over", "/tmp/it belongs to another user. Ask your administrator to remove it.")
     board_reader = BoardReader(logging.getLogger("test"))
     for number in range(3):
         board_reader._watcher._before = (number,)
@@ -88,7 +88,7 @@ def test_a_board_that_is_not_where_it_should_be_is_said_in_the_log_once(
 
 def test_a_look_that_fails_is_a_state_and_said_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
     board_reader = BoardReader(logging.getLogger("test"))
-    board_reader._watcher = SimpleNamespace(live=None)  # type: ignore[assignment]
+    board_reader._watcher = SimpleNamespace(watch=None)  # type: ignore[assignment]
     seen = [board_reader.see({}) for _ in range(3)]
 
     assert [one and one["error"] for one in seen] == [BROKEN, None, None]

@@ -21,7 +21,7 @@ from tests.server.streaming import fresh, rows, streaming
 from tests.sizes import MIB
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.monitor.board.snapshot_file import LOCK
+from tfgpu_magic.monitor.board import viewers
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -108,12 +108,11 @@ def test_when_all_have_left_nobody_looks_and_a_server_that_ends_ends_its_streams
     with streaming(server) as stream:
         stream.until(fresh, 5)
     with board_of(machine, server.home / "board") as board:
-        lock = board.path / board.name(LOCK)
 
         def nobody_looks() -> bool:
-            before = lock.stat().st_mtime_ns  # whoever looks sets it, twice a second
+            before = viewers.newest(board)  # whoever looks sets it, twice a second
             pass_readings(board)
-            return lock.stat().st_mtime_ns == before
+            return viewers.newest(board) == before
 
         until(nobody_looks)
     with streaming(server) as stream:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
-from tfgpu_magic.monitor.live import UNWATCHED_LISTS_EVERY
+from tfgpu_magic.monitor.see import UNWATCHED_LISTS_EVERY
 from tfgpu_magic.monitor.table.message import VERSION
 from tfgpu_magic.simgpu import Machine
 
@@ -136,6 +135,5 @@ def test_a_page_whose_panel_is_closed_has_memory_each_second_and_processes_once_
 
 def asked(machine: Machine, board: BoardDirectory) -> tuple[int, float]:
     """Return how often the driver was asked for a list of processes, and when it was last read."""
-    with contextlib.closing(SnapshotReader(board)) as reader:
-        counts = (count for name, count in machine.calls().items() if "GetComputeRunning" in name)
-        return sum(counts), reader.look().snapshot.time
+    counts = (count for name, count in machine.calls().items() if "GetComputeRunning" in name)
+    return sum(counts), SnapshotReader(board).look().snapshot.time

@@ -57,9 +57,9 @@ RULES = {
 SETUP = """\
 import os, pathlib
 from tfgpu_magic import policy
-from tfgpu_magic.monitor.driver import look
+from tfgpu_magic.monitor import see
 from tfgpu_magic.root import trust
-look._SLOW_AFTER = 60.0
+see._SLOW_AFTER = 60.0
 policy.FILE = pathlib.Path({file!r})
 trust.ROOT = os.getuid()
 os.chdir({here!r})

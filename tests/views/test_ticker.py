@@ -25,7 +25,7 @@ class Watcher:
     """Stands for what is watched: what it does is the test's."""
 
     def __init__(self, **_: object) -> None:
-        self.live = self
+        self.watch = self
 
     def wait(self, _: float) -> None:
         """Find everything there at once."""

@@ -11,7 +11,7 @@ from tfgpu_magic.engine.status import Status
 from tfgpu_magic.lab import counters
 from tfgpu_magic.model import phrases
 from tfgpu_magic.monitor.board.history import History
-from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT
+from tfgpu_magic.monitor.see import DRIVER_TIMEOUT
 from tfgpu_magic.monitor.table import fetch, message
 
 UNSEEN = 1
@@ -39,7 +39,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what is to be seen now."""
-    table, hours = fetch.table(patience=LOOK_TIMEOUT, slow=_slow), counters.own()
+    table, hours = fetch.table(patience=DRIVER_TIMEOUT, slow=_slow), counters.own()
     if options.json:
         print(message.full(0, message.state(table), History(), hours=hours and _as_json(*hours)))
     else:

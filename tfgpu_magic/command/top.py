@@ -88,7 +88,7 @@ class _Looks:
             try:
                 if watcher is None:
                     watcher = Watcher(kernel=0)
-                    watcher.live.wait(HANGS_AFTER / 2)
+                    watcher.watch.wait(HANGS_AFTER / 2)
                 self._table = watcher.see()
             except Exception as error:  # whatever it is: the next look may work
                 self._table = failure(error, _BROKEN)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tfgpu_magic import probe
 from tfgpu_magic.doctor.child import Reply, ask
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.see import look
 
 
 @dataclass

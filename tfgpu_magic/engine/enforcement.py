@@ -21,7 +21,7 @@ from tfgpu_magic.frameworks.tensorflow.devices import current_stage, frozen, imp
 from tfgpu_magic.host import here
 from tfgpu_magic.model.message import Message, msg
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
+from tfgpu_magic.monitor.see import look, snapshot
 from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy.plan import Plan, make, renew
 from tfgpu_magic.policy.policy import NOTHING, Policy
@@ -321,7 +321,7 @@ def hold_to_least() -> None:
 
 def look_well() -> Snapshot:
     """Return a snapshot, and wait for a driver that is slow to start: no policy is checked without its figures."""
-    return look(LOOK_TIMEOUT, slow=slow)
+    return snapshot(slow=slow)
 
 
 def slow() -> None:

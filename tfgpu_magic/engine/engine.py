@@ -27,7 +27,7 @@ from tfgpu_magic.model.answer import Document, grid, headline
 from tfgpu_magic.model.message import Message, listed, msg
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.board import wanted
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.see import look
 from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy import plan as planning
 from tfgpu_magic.policy.memory import capacity

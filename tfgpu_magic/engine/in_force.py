@@ -20,7 +20,7 @@ from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.host import here, host
 from tfgpu_magic.model.message import RESTART
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.see import look
 from tfgpu_magic.policy.fit import MOST_HOLDERS, Device
 from tfgpu_magic.policy.memory import context_bytes, reserve_bytes
 from tfgpu_magic.policy.plan import Plan

@@ -108,7 +108,7 @@ def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str
 
     holding = {process.pid for process in snapshot.processes}
     waiting = {promise.pid for promise in promises if promise.pid is not None} - holding
-    found = fetch.owners(holding, waiting, call=host.in_worker)  # what called it is this notebook to its user
+    found = fetch.owners(snapshot, waiting, call=host.in_worker)  # what called it is this notebook to its user
     return {pid: phrases.plain(owner.text, longest=120) for pid, owner in found.items()}
 
 

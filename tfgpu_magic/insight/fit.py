@@ -12,7 +12,7 @@ from tfgpu_magic.insight.objects.search import extents
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.model import TENSORFLOW, phrases
 from tfgpu_magic.model.answer import Document, grid, headline
-from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
+from tfgpu_magic.monitor.see import DRIVER_TIMEOUT, look
 from tfgpu_magic.policy.memory import context_bytes, round_up
 from tfgpu_magic.units import MIB, exact, rounded
 
@@ -168,7 +168,7 @@ def _words(needs: Sequence[Need], magic: Magic, *, hides: bool) -> str:
 
 def fitting() -> Document:
     """Return how much to ask for; the driver is asked for the GPUs' numbers and sizes."""
-    snapshot = look(LOOK_TIMEOUT)
+    snapshot = look(DRIVER_TIMEOUT)
     failed = explaining.last().explanation
     found = fit(registry.session_peaks(), snapshot, failed, extents())
     return how_much(found, failed, trouble=snapshot.error or "", simulated=snapshot.simulated)

@@ -17,7 +17,7 @@ from tfgpu_magic.insight.objects.search import Identity, figures, leading, reach
 from tfgpu_magic.insight.objects.tensors import GAVE_UP, Tensors, called, still_there
 from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.model.answer import Answer
-from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look
+from tfgpu_magic.monitor.see import DRIVER_TIMEOUT, look
 from tfgpu_magic.policy.parser import nearest
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.policy.requests.growth import Growth
@@ -131,13 +131,13 @@ def free(*names: str) -> Freed:
     if unknown:
         raise PolicyError(_no_such_name(unknown[0]))
     led_to, gave_up = reached_from([roots.names()[name] for name in names]) if names else (set[Identity](), False)
-    in_use, held = figures(), look(LOOK_TIMEOUT).held_by(os.getpid())
+    in_use, held = figures(), look(DRIVER_TIMEOUT).held_by(os.getpid())
     roots.forget_names(names)
     dropped = _forget()
     custom_gradients.leave_to_graphs()
     gc.collect()
     given = _give_back()
-    in_use_after, held_after = figures(), look(LOOK_TIMEOUT).held_by(os.getpid())
+    in_use_after, held_after = figures(), look(DRIVER_TIMEOUT).held_by(os.getpid())
     return Freed(
         names=tuple(dict.fromkeys(names)),
         in_use={device: Change(before=size, after=in_use_after.get(device, 0)) for device, size in in_use.items()},

@@ -22,7 +22,7 @@ from tfgpu_magic.frameworks.peaks import Mark, SharedPeaks
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.insight.measurement import Measurement, PoolUse, held_of, pool_uses
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.see import look
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -11,7 +11,7 @@ from tfgpu_magic.insight.measurement import change, peak, pool_name, took
 from tfgpu_magic.insight.timeline import TIMELINE
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.answer import Answer, Part, Quiet, grid
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.see import look
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:

@@ -183,7 +183,7 @@ class Call:
             with self._event, put_off(self._event):
                 process = FORK_SERVER.start()
                 try:
-                    answer = _Watch(self, order, process, self._event).run()
+                    answer = _CallWatch(self, order, process, self._event).run()
                     words = process.last_words() if answer is None else ""
                 finally:
                     self.status = process.status
@@ -206,7 +206,7 @@ class _CallStage(enum.Enum):
 _BUSY = (_CallStage.RUNNING, _CallStage.INTERRUPTED, _CallStage.WARNED)
 
 
-class _Watch:
+class _CallWatch:
     """The loop that waits for all events of a call's process, and acts on its deadlines."""
 
     def __init__(self, call: Call, order: Order, process: WorkerProcess, event: InterruptEvent) -> None:

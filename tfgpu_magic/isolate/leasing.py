@@ -24,8 +24,8 @@ from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory, key, size
 from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseTable, Page
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.board import wanted
-from tfgpu_magic.monitor.driver.look import look
 from tfgpu_magic.monitor.owners.pids import began, elsewhere, family
+from tfgpu_magic.monitor.see import look
 from tfgpu_magic.policy import fallback
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.policy import Policy

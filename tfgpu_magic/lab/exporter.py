@@ -28,14 +28,14 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from tfgpu_magic._version import __version__
+from tfgpu_magic.bounded import within
 from tfgpu_magic.errors import MonitorError, TfGpuError
 from tfgpu_magic.lab.counters import Hours, Total, read
 from tfgpu_magic.monitor.board.machine_board import SYSTEM_USERS, MachineDirectory
 from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
 from tfgpu_magic.monitor.board.unused import LONGEST_GAP
 from tfgpu_magic.monitor.driver.schedule import ASLEEP
-from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.probe import within
+from tfgpu_magic.monitor.see import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence, Set
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.lab.counters import Pair
     from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-    from tfgpu_magic.monitor.board.snapshot_file import Look
+    from tfgpu_magic.monitor.board.snapshot_file import Reading
 
 PORT = 9836
 NAMES_TIMEOUT = 0.25
@@ -324,7 +324,7 @@ class Exporter(Collector):
 
     def __init__(self) -> None:
         person = os.geteuid() > SYSTEM_USERS
-        self._live = Live(linger=LINGER, every=READING_EVERY) if person else None
+        self._watch = Watch(linger=LINGER, every=READING_EVERY) if person else None
         self._names, self._lock = UserNames(), threading.Lock()
         self._since: dict[Pair, float] | None = None
         self._unknown: dict[Pair, Total] = {}
@@ -355,17 +355,17 @@ class Exporter(Collector):
         named = [pair for pair in self._unknown if pair in totals and seen.named(pair[1]) != UNKNOWN]
         return seen._replace(left={pair: self._unknown[pair] for pair in named})
 
-    def _read(self) -> tuple[Look, Hours | None]:
+    def _read(self) -> tuple[Reading, Hours | None]:
         """Read the board, and what was counted.
 
         Raises:
             FileNotFoundError: there is no service here.
             MonitorError: its board, or the person's own, is not to be trusted or cannot be read.
         """
-        if self._live is not None:
-            return self._live.look(), None
-        with contextlib.closing(MachineDirectory()) as place, contextlib.closing(SnapshotReader(place)) as reader:
-            return reader.look(), read(place)
+        if self._watch is not None:
+            return self._watch.look(), None
+        with contextlib.closing(MachineDirectory()) as place:
+            return SnapshotReader(place).look(), read(place)
 
     def _from_zero(self, hours: Hours | None, now: float) -> Mapping[Pair, Total]:
         """Return the totals, but of one that has come up lately zero; not where it may have been there before.

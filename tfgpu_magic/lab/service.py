@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.lab.counters import HoursFile
-from tfgpu_magic.monitor.board.lockfile import PROCESS_NAME
 from tfgpu_magic.monitor.board.machine_board import SYSTEM_USERS, MachineDirectory, folder
+from tfgpu_magic.monitor.board.viewers import PROCESS_NAME
 from tfgpu_magic.monitor.collector import Duty, collect
 from tfgpu_magic.monitor.owners.holders import holder
 

@@ -19,8 +19,8 @@ from tfgpu_magic.errors import MonitorError, PolicyError
 from tfgpu_magic.lab import file
 from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, rule_of, step, trouble
 from tfgpu_magic.model.rows import NOT_REPORTED
-from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners.pids import began, descendants, is_call
+from tfgpu_magic.monitor.see import Watch
 from tfgpu_magic.monitor.table.fetch import Watcher
 from tfgpu_magic.parking.other_notebooks import ask_to_park
 from tfgpu_magic.policy.settings import REMOVED, removed
@@ -128,7 +128,7 @@ class IdleSteps:
 
     def __init__(self, kernels: Kernels, log: Logger, *, every: float) -> None:
         self._kernels, self._log, self._every = kernels, log, every
-        self._worker, self._watcher = JobThread(), Watcher(Live(linger=LINGER, every=READING_EVERY))
+        self._worker, self._watcher = JobThread(), Watcher(Watch(linger=LINGER, every=READING_EVERY))
         self._looking: asyncio.Future[_Seen] | None = None
         self._lines: dict[str, IdleKernel] = {}
         self._rule, self._flaw, self._not_parked = Rule(), "", ""

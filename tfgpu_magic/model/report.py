@@ -142,6 +142,10 @@ class Report:
         figures = [figure for use in self.uses for figure in use.figures]
         return bool(self.busy) or any(figure.framework == TENSORFLOW for figure in figures)
 
+    def placed(self, pid: int, notebook: str) -> Report:
+        """Return the same report with the pid and the notebook's path as its reader has them."""
+        return replace(self, pid=pid, notebook=notebook)
+
     def without_figures(self) -> Report:
         """Return the same report without figures."""
         return replace(self, uses=tuple(replace(use, figures=()) for use in self.uses))

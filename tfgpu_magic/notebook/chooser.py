@@ -20,7 +20,8 @@ from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.self_report import after_exit
 from tfgpu_magic.host import magics, shell
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, look, still_asked
+from tfgpu_magic.monitor.see import DRIVER_TIMEOUT, look
+from tfgpu_magic.monitor.starting import still_asked
 from tfgpu_magic.notebook import configuration
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.plan import Plan
@@ -115,7 +116,7 @@ def resume(words: str, others: str) -> ChooserAnswer:
     return _apply(lambda: configuration.resume(words, others, see=_see))
 
 
-_see = partial(look, LOOK_TIMEOUT)
+_see = partial(look, DRIVER_TIMEOUT)
 """Not a word of a driver that is slow: it is heard when it has answered."""
 
 

@@ -28,7 +28,6 @@ from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.host import host, in_cell, preload, starting
 from tfgpu_magic.host import magics as magics_of
 from tfgpu_magic.model.message import listed
-from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
 from tfgpu_magic.notebook.cell_watches import FailureWatch, FirstUseWatch, IdleRelease
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy import CEILING, POLICY, settings
@@ -288,14 +287,17 @@ class TfGpuMagics(TfGpuSettings, Magics):
         """
         __tracebackhide__ = True  # as above
         first = cell is None and "tfgpu_magic.notebook.words.line" not in sys.modules
-        looking = PendingLook(LOOK_TIMEOUT) if first else None  # it goes on while the words are imported
+        if first:
+            from tfgpu_magic.monitor.starting import ask
+
+            ask()  # the GPUs are read while the words are imported
         lines = _lines()
         shell = self.shell
         assert shell is not None  # noqa: S101  # it was made with one
         self.watch.check()
         try:
             run = None if cell is None else lines.above(line, cell, shell, magic)
-            answer = lines.answer(line, looking, magic) if run is None else None
+            answer = lines.answer(line, magic) if run is None else None
         except TfGpuError as error:
             raise lines.refused(error, line, shell, magic) from None
         except KeyboardInterrupt as interrupt:

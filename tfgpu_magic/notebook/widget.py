@@ -22,6 +22,7 @@ from IPython.core.getipython import get_ipython
 from IPython.display import display
 from traitlets import Bool, Dict, Float, Unicode, default
 
+from tfgpu_magic.bounded import within
 from tfgpu_magic.engine.status import shown
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import self_report
@@ -29,7 +30,6 @@ from tfgpu_magic.host import host, quiet_comms
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.monitor.table import fetch, message
 from tfgpu_magic.monitor.table.fetch import Watcher, failure
-from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -359,10 +359,10 @@ class _Ticker:
         watcher = self._watcher = self._watcher or Watcher(kernel=os.getpid(), report=self_report.report)
         if time.monotonic() - self._looked_at > COLLECTOR_GONE_AFTER:
             with contextlib.suppress(MonitorError):  # which `see` raises at once
-                watcher.live.wait(1.5)  # a table that opens with figures is worth the wait
+                watcher.watch.wait(1.5)  # a table that opens with figures is worth the wait
         self._looked_at = time.monotonic()
         table = watcher.see()
-        return table, message.past(watcher.live.history(), seconds=600, most=HISTORY_POINTS) if past else None
+        return table, message.past(watcher.watch.history(), seconds=600, most=HISTORY_POINTS) if past else None
 
     def _run(self) -> None:
         while (table := self._next()) is not None:

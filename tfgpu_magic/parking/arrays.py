@@ -21,7 +21,7 @@ from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.model.report import Parked
 from tfgpu_magic.monitor.board import wanted as wanted_board
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.see import look
 from tfgpu_magic.parking import host_memory, without_gpu
 from tfgpu_magic.parking.frameworks import LEAST, Movable, Mover, ParkingError, Staying, Survey, tensorflow, torch
 from tfgpu_magic.policy.fit import holders

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.model.message import Line, Message, in_a_row, joined, msg
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Protocol
-
-    from tfgpu_magic.model.snapshot import Snapshot
-
-    class Looking(Protocol):
-        """A look at the GPUs that has begun."""
-
-        def result(self, slow: Callable[[], None] | None = None) -> Snapshot:
-            """Wait for the snapshot, and return it; `slow` is called once where that takes long."""
-
 
 Magic: TypeAlias = Literal["tf_gpu", "gpu"]
 """The magics, by name: for TensorFlow, and for every framework."""
@@ -134,7 +121,6 @@ class ParsedLine(NamedTuple):
         rest: what follows that.
         restart: whether `--restart` is given.
         word: the word that is meant.
-        looking: a look at the GPUs that has begun with the line; None where none has.
         magic: the magic whose line it is: `tf_gpu`, or `gpu` for every framework.
     """
 
@@ -142,7 +128,6 @@ class ParsedLine(NamedTuple):
     rest: str
     restart: bool
     word: Word
-    looking: Looking | None = None
     magic: Magic = "tf_gpu"
 
     @property

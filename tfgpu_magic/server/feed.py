@@ -12,7 +12,7 @@ from tornado.websocket import WebSocketClosedError
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.monitor.board.history import History
-from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.see import Watch
 from tfgpu_magic.monitor.table import message
 from tfgpu_magic.monitor.table.fetch import Watcher, failure
 from tfgpu_magic.server.job_thread import JobThread
@@ -120,7 +120,7 @@ class BoardReader:
 
     def __init__(self, log: Logger, *, every: float = 1.0) -> None:
         self.settled = False
-        self._watcher = Watcher(Live(every=every))
+        self._watcher = Watcher(Watch(every=every))
         self._log = log
         self._warned = ""
         self._failure: Table | None = None
@@ -131,16 +131,16 @@ class BoardReader:
 
         Args:
             notebooks: this server's kernels, by pid.
-            processes: whether a client shows processes, as for `Live.attend`.
+            processes: whether a client shows processes, as for `Watch.attend`.
         """
         try:
-            live = self._watcher.live
-            live.attend(processes=processes)
+            watch = self._watcher.watch
+            watch.attend(processes=processes)
             table = self._watcher.news(notebooks)
             self._failure = None
             if table is None:
                 return None
-            self._warn(live.passed_over)
+            self._warn(watch.passed_over)
             self._time = table.time
             self.settled = table.time > 0 and table.stale_since is None
             return message.state(table)
@@ -150,7 +150,7 @@ class BoardReader:
     def full(self, sequence: int, state: WireState, every: float) -> bytes:
         """Return the full message of a state with the history before it, as `message.full`. Raise nothing."""
         try:
-            history = self._watcher.live.history()
+            history = self._watcher.watch.history()
         except MonitorError:
             history = History()
         return message.full(sequence, state, history, every).encode()

@@ -101,9 +101,9 @@ def board(machine: ThisMachine) -> Iterator[Message]:
                 return
             if machines.why_not:
                 yield MACHINE_UNREAD(why=machines.why_not)
-            with contextlib.closing(SnapshotReader(place)) as reader:
-                own = reader.look()
-            if own.stale_since is not None and began(reader.header.pid) == reader.header.began:
+            reader = SnapshotReader(place)
+            own, left = reader.look(), reader.published
+            if own.stale_since is not None and left is not None and began(left.pid) == left.began:
                 yield HANGS(age=round(time.time() - own.stale_since))
     except MonitorError as error:
         yield UNUSABLE(why=str(error))

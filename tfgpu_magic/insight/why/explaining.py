@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from IPython.display import display
 
+from tfgpu_magic.bounded import within
 from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.host import here, host, shell
@@ -32,11 +33,10 @@ from tfgpu_magic.isolate.cells.sendable import sendable
 from tfgpu_magic.model.report import Report
 from tfgpu_magic.model.rows import Owner
 from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.see import look
 from tfgpu_magic.monitor.table import fetch, tabulate
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.process_state import Stage
-from tfgpu_magic.probe import within
 from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def explain_call(
     shortage = errors.shortage(error)
     if shortage is None:
         return None
-    owners = fetch.owners({process.pid for process in then.processes})
+    owners = fetch.owners(then)
     if pid is not None and pid in owners:  # it held the memory, and has ended since
         owners = {**owners, pid: Owner(pid=pid, who="this", text=f"this {here()}'s isolated cell")}
     table = tabulate.make(then, tabulate.Known(owners=owners, this=f"this {here()}"))

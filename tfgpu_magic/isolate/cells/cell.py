@@ -34,7 +34,7 @@ from tfgpu_magic.isolate.values.pickling import Pickled
 from tfgpu_magic.leases import allocation
 from tfgpu_magic.model.message import FrontEnd, in_lines
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.see import look
 
 _RUNNER = "tfgpu_magic.isolate.process.shell:cell"
 

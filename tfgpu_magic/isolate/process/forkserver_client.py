@@ -21,10 +21,10 @@ from pathlib import Path
 from tfgpu_magic import host
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.frameworks.runtime import environment
+from tfgpu_magic.host import CALLS
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.wire import FIGURE, ORDER
 from tfgpu_magic.policy.process_state import VARIABLES
-from tfgpu_magic.probe import CALLS
 
 PRELOAD = ("tensorflow", "keras", "cloudpickle", "tfgpu_magic.engine.engine", "tfgpu_magic.isolate.process.shell")
 """The modules that the fork server imports before the first call; one that is not installed is left out."""

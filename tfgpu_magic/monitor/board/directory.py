@@ -18,7 +18,7 @@ from tfgpu_magic.model.said import in_a_row, say
 
 PLACE = "TFGPU_MAGIC_DIR"
 """The directory for what views share, in place of the user's own; the server and all kernels must have the same."""
-_OF_A_VIEW = ("board", "lock")
+_OF_A_VIEW = ("snapshot", "history", "lock", "viewers", "asked")
 """Prefixes of the files that belong to one view of the GPUs; all others belong to the whole machine."""
 _DEVICES = "nvidia[0-9]*", "nvidiactl", "dxg", "nvidia-caps/*"
 """Patterns of the names below /dev from which it follows which GPUs a process may open."""
@@ -89,10 +89,13 @@ class BoardDirectory:
     def name(self, name: str) -> str:
         """Return the full name of a file: every boot and every simulated machine have files of their own.
 
-        Boards and locks also belong to one view of the GPUs, so that a container or a job that sees fewer of them, or
-        other pids, hides nothing from other processes.
+        What a collector writes and is told also belongs to one view of the GPUs, so that a container or a job that sees
+        fewer of them, or other pids, hides nothing from other processes.
         """
-        return name + (self._view if name.startswith(_OF_A_VIEW) else self._machine)
+        return name + self._suffix(name)
+
+    def _suffix(self, name: str) -> str:
+        return self._view if name.startswith(_OF_A_VIEW) else self._machine
 
     def open(self, name: str, flags: int) -> int:
         """Open a file here, without following a link, and return its descriptor; only the user's own files are opened.
@@ -137,6 +140,24 @@ class BoardDirectory:
         """Rename a file over another atomically, as `os.replace`."""
         os.replace(self.name(new), self.name(name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
+    def rewrite(self, name: str, content: bytes) -> None:
+        """Replace a whole file: whoever has it open reads the old content, whoever opens it the new one.
+
+        Raises:
+            OSError: it cannot be written; the old one stays.
+            MonitorError: something else is in the way.
+        """
+        new = f"{name}-new"
+        self.remove(new)
+        with os.fdopen(self.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            try:
+                file.write(content)
+                file.flush()
+                self.replace(new, name)
+            except OSError:
+                self.remove(new)
+                raise
+
     def remove(self, name: str) -> None:
         """Remove a file, if it exists.
 
@@ -158,11 +179,33 @@ class BoardDirectory:
 
     def names(self, prefix: str) -> list[str]:
         """List this machine's files whose names begin with `prefix`, without the machine's suffix."""
+        suffix = self._suffix(prefix)
         with contextlib.suppress(OSError):
             found = sorted(os.listdir(self._fd))  # noqa: PTH208  pathlib takes no descriptors
-            ours = [name for name in found if name.startswith(prefix) and name.endswith(self._machine)]
-            return [name.removesuffix(self._machine) for name in ours]
+            ours = [name for name in found if name.startswith(prefix) and name.endswith(suffix)]
+            return [name.removesuffix(suffix) for name in ours]
         return []
+
+    def touched(self, name: str) -> int:
+        """Return when a file was last changed or touched, in nanoseconds since the epoch; 0 if there is none."""
+        try:
+            return os.stat(self.name(name), dir_fd=self._fd, follow_symlinks=False).st_mtime_ns
+        except OSError:
+            return 0
+
+    def touch(self, name: str) -> int:
+        """Touch a file, which is made if there is none, and return the time that it has now, as `touched` does.
+
+        Raises:
+            OSError: it cannot be touched.
+            MonitorError: as `open`.
+        """
+        fd = self.open(name, os.O_RDWR | os.O_CREAT)
+        try:
+            os.utime(fd)
+            return os.fstat(fd).st_mtime_ns
+        finally:
+            os.close(fd)
 
     def is_there(self) -> bool:
         """Tell whether the path still leads to this directory, and it is still the user's alone."""

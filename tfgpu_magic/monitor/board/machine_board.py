@@ -10,20 +10,20 @@ import contextlib
 import os
 import stat
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.host import SIMULATED
+from tfgpu_magic.monitor.board import history
 from tfgpu_magic.monitor.board.directory import BoardDirectory, devices, view
-from tfgpu_magic.monitor.board.snapshot_file import BOARD, SnapshotReader
+from tfgpu_magic.monitor.board.history import HISTORY, History
+from tfgpu_magic.monitor.board.snapshot_file import SNAPSHOT, SnapshotReader
 from tfgpu_magic.monitor.driver.schedule import ASLEEP
 from tfgpu_magic.monitor.owners.pids import began, lives
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.board.history import History
-    from tfgpu_magic.monitor.board.snapshot_file import Header, Look
+    from tfgpu_magic.monitor.board.snapshot_file import Published, Reading
 
 PLACE = Path("/run/tfgpu_magic")
 """Where it is; a simulated machine's is beside its state. Only root makes folders in /run."""
@@ -34,7 +34,7 @@ GIVEN_UP_AFTER = 3.5
 HIDDEN_FOR = 90.0
 """Seconds without a sign after which a service that /proc hides has ended: its pid may be another process's.
 
-One that hangs ends itself sooner, after `lockfile.READING_TIMEOUT`.
+One that hangs ends itself sooner, after `collector.READING_TIMEOUT`.
 """
 BACK_AFTER = 2.0
 """Seconds for which a board must be true until viewers that have a collector read it again."""
@@ -79,12 +79,12 @@ class MachineDirectory(BoardDirectory):
         """The number of the user who writes here."""
         return self._is.st_uid
 
-    def name(self, name: str) -> str:
-        """Return the name of a file: that of no boot, since /run is empty after one, and of all views."""
-        return name
+    def _suffix(self, name: str) -> str:  # noqa: ARG002  another directory's files are of a boot and of a view
+        return ""
 
     def _mode(self, name: str) -> int:
-        return 0o644 if name.startswith(BOARD) else 0o600  # no lock on what others can open: they could keep it
+        # No lock on what others can open: they could keep it.
+        return 0o644 if name.startswith((SNAPSHOT, HISTORY)) else 0o600
 
     def _trusts(self, found: os.stat_result) -> bool:
         # Others cannot make a link here; one elsewhere, which any reader may make, must keep nobody from reading.
@@ -107,7 +107,7 @@ class MachineBoard:
 
     def __init__(self) -> None:
         self.why_not = ""
-        self._last: tuple[Look, Header] | None = None
+        self._last: Reading | None = None
         self._place: MachineDirectory | None = None
         self._reader: SnapshotReader  # it is there as long as the place is
         self._view = 0
@@ -115,7 +115,7 @@ class MachineBoard:
         self._read = True  # a first look waits for nothing
         self._true_since: float | None = None
 
-    def look(self) -> Look | None:
+    def look(self) -> Reading | None:
         """Read it now; return None if it is not to be read, so that the viewer needs a collector of its own.
 
         A service that lives and does not answer hangs in the driver, where others would hang beside it: then this is
@@ -126,32 +126,31 @@ class MachineBoard:
         seen = self._look()
         if seen is None or seen.age is None or seen.stale_since is not None or self._failed(seen):
             self._true_since = None
-            self._read = self._read and seen is not None and self._lasts(seen, now)
+            self._read = self._read and seen is not None and self._lasts(seen)
         else:
             self._true_since = now if self._true_since is None else self._true_since
             self._read = self._read or now - self._true_since >= BACK_AFTER
         if not self._read or seen is None:
             return None
-        self._last = seen, self._reader.header
+        self._last = seen
         return seen
 
     @property
-    def left(self) -> Look | None:
+    def left(self) -> Reading | None:
         """What was read last, as old as it is now, of a service that has ended; None where nothing was ever read."""
-        if self._last is None:
+        seen, published = self._last, self._reader.published if self._last else None
+        if seen is None or published is None:
             return None
-        seen, header = self._last
-        age = None if seen.age is None else time.monotonic() - header.read_at
-        return replace(seen, age=age, stale_since=seen.stale_since or header.beat_time)
+        since = seen.stale_since or max(published.beat, seen.snapshot.time)
+        return seen._replace(age=time.time() - seen.snapshot.time, stale_since=since)
 
     def history(self) -> History | None:
         """Return what was used of each GPU in the last hour; None where the board is not read."""
-        return self._reader.history() if self._read and self._place is not None else None
+        return history.read(self._place) if self._read and self._place is not None else None
 
     def close(self) -> None:
         """Close it. A later look opens it again."""
         if self._place is not None:
-            self._reader.close()
             self._place.close()
         self._place, self._find_at = None, 0.0
 
@@ -173,7 +172,7 @@ class MachineBoard:
         if self._place is not None:
             self._view = view()
 
-    def _look(self) -> Look | None:
+    def _look(self) -> Reading | None:
         if self._place is None:
             return None
         try:
@@ -181,28 +180,28 @@ class MachineBoard:
         except (MonitorError, OSError) as error:
             self.why_not = str(error)
             return None
-        header = self._reader.header
-        if header.view == self._view:
+        published = self._reader.published
+        if published is not None and published.view == self._view:
             return seen
-        if header.pid:  # somebody has written there
-            self.why_not = f"{self._place.path} is of {_others(header)}."
+        if published is not None:
+            self.why_not = f"{self._place.path} is of {_others(published)}."
         return None
 
-    def _failed(self, seen: Look) -> bool:
-        """Tell whether the service cannot read the GPUs; a collector of the user's may, or finds the reason."""
+    def _failed(self, seen: Reading) -> bool:
+        """Return whether the service cannot read the GPUs; a collector of the user's may, or finds the reason."""
         return seen.snapshot.error not in (None, ASLEEP)
 
-    def _lasts(self, seen: Look, now: float) -> bool:
-        """Tell whether a board that is not true is read on."""
-        header = self._reader.header
-        if seen.age is not None and self._failed(seen):
+    def _lasts(self, seen: Reading) -> bool:
+        """Return whether a board that is not true is read on."""
+        published, now = self._reader.published, time.time()
+        if published is None or self._failed(seen):
             return False
-        return now - header.beat < GIVEN_UP_AFTER or _writes(header, now)
+        return now - published.beat < GIVEN_UP_AFTER or _writes(published, now)
 
 
-def _others(header: Header) -> str:
+def _others(published: Published) -> str:
     """Say of what GPUs and pids a board is whose writer sees others than this process."""
-    if began(header.pid) != header.began:
+    if began(published.pid) != published.began:
         return "other GPUs or other pids than are seen here"
     here = ", ".join(devices()) or "none"
     return (
@@ -211,16 +210,16 @@ def _others(header: Header) -> str:
     )
 
 
-def _writes(header: Header, now: float) -> bool:
-    """Tell whether the process that wrote a header still is there; /proc, mounted with hidepid, may hide it."""
-    start = began(header.pid)
+def _writes(published: Published, now: float) -> bool:
+    """Tell whether the process that wrote a board still is there; /proc, mounted with hidepid, may hide it."""
+    start = began(published.pid)
     if start is not None:
-        return start == header.began
-    hidden = lives(header.pid) and not os.path.exists(f"/proc/{header.pid}/stat")  # noqa: PTH110  it may be forbidden
-    return hidden and now - header.beat < HIDDEN_FOR
+        return start == published.began
+    hidden = lives(published.pid) and not os.path.exists(f"/proc/{published.pid}/stat")  # noqa: PTH110  it may be forbidden
+    return hidden and now - published.beat < HIDDEN_FOR
 
 
-def published() -> Look | None:
+def published() -> Reading | None:
     """Return what the machine's board has now, for a single look; None if it is not to be read."""
     with contextlib.closing(MachineBoard()) as board:
         return board.look()

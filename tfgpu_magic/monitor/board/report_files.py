@@ -13,7 +13,6 @@ import json
 import os
 import struct
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
@@ -160,7 +159,7 @@ class ReportFiles:
         self._known[name] = before
         report = before[1].without_figures() if before[1].goes_on and age > FIGURES_EXPIRE_AFTER else before[1]
         path = self.names.get(report.kernel, report.notebook)
-        return replace(report, notebook=path, pid=pid or -int(name.rpartition("-")[2], 16) - 1)
+        return report.placed(pid or -int(name.rpartition("-")[2], 16) - 1, path)
 
 
 def _holder(fd: int) -> int | None:

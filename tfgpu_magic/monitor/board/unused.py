@@ -21,8 +21,6 @@ AFTER = 60.0
 """Seconds without use from which on memory counts as held without use, and does so from the last use on."""
 LONGEST_GAP = 180.0
 """Seconds between two readings of the lists beyond which it is not known what was used in between."""
-TRUE_FOR = 60.0
-"""Seconds of which a collector's reading may be older than another one and still tell what is not used."""
 
 
 class UnusedLine(NamedTuple):
@@ -91,36 +89,6 @@ def _by_place(snapshot: Snapshot) -> dict[tuple[str, int], Process]:
     """Return the processes that compute, by the GPU's UUID, or its label where it has none, and their pids."""
     gpus = {gpu.label: gpu.uuid or gpu.label for gpu in snapshot.gpus if gpu.listed}
     return {(gpus[row.gpu], row.pid): row for row in snapshot.processes if row.gpu in gpus and row.kind != "G"}
-
-
-def recent(published: Snapshot, now: float) -> bool:
-    """Tell whether what a collector has published of processes is still true of them.
-
-    Args:
-        published: the board's snapshot.
-        now: seconds since the epoch.
-    """
-    return 0 <= now - (published.listed_at or 0.0) <= TRUE_FOR
-
-
-def continued(snapshot: Snapshot, published: Snapshot) -> Snapshot:
-    """Return a single look with what a collector has lately published of its processes: their users, what is unused.
-
-    Args:
-        snapshot: the look.
-        published: the board's snapshot.
-    """
-    if not recent(published, snapshot.time):
-        return snapshot
-    known = _by_place(published)
-    there = {id(row): known[at] for at, row in _by_place(snapshot).items() if at in known}
-    rows = (
-        row._replace(uid=found.uid, began=found.began, unused=None if row.utilisation else found.unused)
-        if (found := there.get(id(row)))
-        else row
-        for row in snapshot.processes
-    )
-    return snapshot._replace(processes=tuple(rows))
 
 
 def _next(line: UnusedLine, use: float | None, before: float, now: float) -> UnusedLine:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.model.snapshot import Snapshot
 
-_KINDS = ("memory", "lists", "graphics")
+KINDS = ("memory", "lists", "graphics")
 """The kinds of readings: each includes those before it, and costs more."""
 _GRAPHICS = 5.0
 """How many lists of processes are read for each that has graphics processes too, the most expensive kind."""
@@ -61,15 +61,15 @@ class Schedule:
 
     def __init__(self) -> None:
         self.wanted = WantedIntervals()
-        self._begun = dict.fromkeys(_KINDS, float("-inf"))
-        self._may = dict.fromkeys(_KINDS, 0.0)
+        self._begun = dict.fromkeys(KINDS, float("-inf"))
+        self._may = dict.fromkeys(KINDS, 0.0)
         self._mean: dict[str, float] = {}
         self._failures = 0
         self._worked = False
 
     def kind(self, now: float) -> str | None:
         """Return the most expensive kind that is due, or None."""
-        due = [kind for kind in _KINDS if self._due(kind) <= now]
+        due = [kind for kind in KINDS if self._due(kind) <= now]
         return due[-1] if due else None
 
     def may_list(self, now: float) -> bool:
@@ -78,7 +78,7 @@ class Schedule:
 
     def next(self) -> float:
         """Return when a reading will be due."""
-        return min(map(self._due, _KINDS))
+        return min(map(self._due, KINDS))
 
     def _due(self, kind: str) -> float:
         memory, lists = self.wanted
@@ -111,8 +111,8 @@ class Schedule:
             longest = _RETRY_ABSENT if absent and not self._worked else _RETRY
             costly = min(cost / sum(_SHARE.values()), max(_LONGEST["graphics"], cost / _MOST))
             pause = max(min(longest, 2.0 ** min(self._failures - 1, 10)), costly)
-            self._begun = dict.fromkeys(_KINDS, float("-inf"))
-            self._may = dict.fromkeys(_KINDS, start + pause)
+            self._begun = dict.fromkeys(KINDS, float("-inf"))
+            self._may = dict.fromkeys(KINDS, start + pause)
             return
         # The cost of a reading is a mean of the last few: the sum of the pauses is the same, and a single slow reading
         # does not put off the next ones for minutes. Nor do several in a row: there is a longest pause.
@@ -120,7 +120,7 @@ class Schedule:
         if not opening:
             mean = self._mean.setdefault(kind, cost)
             self._mean[kind] = mean = mean + (cost - mean) / 4
-        for included in _KINDS:  # an expensive reading includes the cheaper ones, and does not measure them
+        for included in KINDS:  # an expensive reading includes the cheaper ones, and does not measure them
             self._begun[included] = start
             if included == kind:
                 self._may[kind] = max(self._may[kind], start + min(mean / _SHARE[kind], _LONGEST[kind]))

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.bounded import within
 from tfgpu_magic.host import SIMULATED, here
 from tfgpu_magic.model.phrases import plain
 from tfgpu_magic.model.rows import UNKNOWN, Notebook, Owner, Who
@@ -27,7 +28,6 @@ from tfgpu_magic.monitor.owners.pids import (
     whose,
 )
 from tfgpu_magic.monitor.owners.users import Users, account, user_name
-from tfgpu_magic.probe import within
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

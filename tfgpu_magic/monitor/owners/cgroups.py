@@ -12,7 +12,7 @@ _LONGEST = 4096  # characters that are looked at
 _ID = r"([0-9a-f]{64})"
 _POD = r"([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})"
 _FORMS = tuple(
-    (kind, re.compile(rf"^\d+:[\w=,]*:{path}(?=[./\n]|$)", re.ASCII | re.MULTILINE))
+    (kind, rf"^\d+:[\w=,]*:{path}(?=[./\n]|$)")
     for kind, path in (
         ("pod", rf"/kubepods(?:\.slice)?(?:/[\w.-]+)?/(?:[\w-]*-)?pod{_POD}(?:\.slice)?/(?:[a-z-]+-)?{_ID}"),
         ("container", rf"/(?:system\.slice/docker-|docker/|machine\.slice/libpod-){_ID}"),
@@ -35,6 +35,6 @@ def named(text: str) -> str | None:
         container; None if it is in none of these.
     """
     for kind, form in _FORMS:
-        if found := form.search(text[:_LONGEST]):
+        if found := re.search(form, text[:_LONGEST], re.ASCII | re.MULTILINE):
             return f"{kind}:{'/'.join(found.groups()).replace('_', '-') if kind == 'pod' else found[1]}"
     return None

@@ -12,8 +12,7 @@ import sys
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfgpu_magic.host import SIMULATED
-from tfgpu_magic.probe import CALLS
+from tfgpu_magic.host import CALLS, SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

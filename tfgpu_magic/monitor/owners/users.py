@@ -9,9 +9,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from threading import Thread
 
+from tfgpu_magic.bounded import within
 from tfgpu_magic.host import SIMULATED, SIMULATED_USER
 from tfgpu_magic.monitor.owners.pids import user
-from tfgpu_magic.probe import within
 
 SUBORDINATES = Path("/etc/subuid")
 """The numbers that users may have in containers of their own. Source: subuid(5)."""

@@ -7,27 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic import host
+from tfgpu_magic.bounded import within
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.rows import Table
 from tfgpu_magic.model.said import in_commas, say
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
-from tfgpu_magic.monitor.board.unused import continued, recent
-from tfgpu_magic.monitor.driver.look import SHOW_LATE_FOR, look
-from tfgpu_magic.monitor.live import Live, last
 from tfgpu_magic.monitor.owners.attribution import Owners, together
 from tfgpu_magic.monitor.owners.pids import maker, unlisted
-from tfgpu_magic.monitor.table.limited import limited
+from tfgpu_magic.monitor.see import SHOW_LATE_FOR, Watch, snapshot
 from tfgpu_magic.monitor.table.tabulate import UNATTRIBUTED, UNLISTED, Known, make
-from tfgpu_magic.probe import within
 from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
@@ -36,7 +32,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.model.report import Report
     from tfgpu_magic.model.rows import Notebook, Owner
     from tfgpu_magic.model.snapshot import Snapshot
-    from tfgpu_magic.monitor.board.snapshot_file import Look
+    from tfgpu_magic.monitor.board.snapshot_file import Reading
 
 PID_TRUSTED_FOR = 10.0
 """Seconds in which no pid is reused by another process on the same GPU."""
@@ -105,14 +101,9 @@ def table(
     Returns:
         The rows, even where there is no driver or it hangs: then the table's `error` says so.
     """
-    published = last()
-    live = published is not None and not published.error and time.time() - published.time <= SHOW_LATE_FOR
-    wait = timeout if patience is None or live else patience
-    snapshot = look(wait, slow=slow, before=limited(published) if published and live else None)
-    if published is not None:
-        snapshot = continued(snapshot, published)
-    known = within(timeout, lambda: _read().known(Owners(), snapshot, {}))
-    made = make(snapshot, replace(known or Known(), own=report(snapshot) if report else None))
+    seen = snapshot(0.0, timeout if patience is None else patience, late=SHOW_LATE_FOR, slow=slow)
+    known = within(timeout, lambda: _read().known(Owners(), seen, {}))
+    made = make(seen, replace(known or Known(), own=report(seen) if report else None))
     if any(row.owner.text == UNLISTED for row in made.processes):
         made = replace(made, notes=(*made.notes, *filter(None, [within(timeout, partial(_suspects, made))])))
     if known is None:
@@ -137,21 +128,21 @@ def _suspects(made: Table) -> str:
     )
 
 
-def owners(pids: Collection[int], here: Collection[int] = (), *, call: bool = False) -> Mapping[int, Owner]:
-    """Find the owners of pids, as a table names them; none where this machine's processes cannot be read in 1.5 s.
+def owners(snapshot: Snapshot, here: Collection[int] = (), *, call: bool = False) -> Mapping[int, Owner]:
+    """Find whose processes are, as a table names them; none where this machine's processes cannot be read in 1.5 s.
 
     Args:
-        pids: the process ids.
+        snapshot: the GPUs with the processes.
         here: further pids, of processes that report of themselves or make calls, whether they hold memory or not.
         call: whether this process is an isolated call: "this notebook" is then the one that made it.
     """
+    pids = {process.pid for process in snapshot.processes}
     caller = host.caller if call else ""
 
     def find() -> Mapping[int, Owner]:
-        found, published = _read(), last()
-        users = users_of(published) if published is not None and recent(published, time.time()) else {}
-        finder = Owners(maker() if call else None, this=f"this {caller}" if caller else "")
-        return finder.find(pids, together(found.reports, {}), here, found.names, users)
+        found = _read()
+        owners = Owners(maker() if call else None, this=f"this {caller}" if caller else "")
+        return owners.find(pids, together(found.reports, {}), here, found.names, users_of(snapshot))
 
     return within(1.5, find) or {}
 
@@ -164,18 +155,18 @@ def _read() -> Posted:
 
 
 class Watcher:
-    """A watcher of the GPUs, which raises `MonitorError` as `Live.look` does. Not thread-safe.
+    """A watcher of the GPUs, which raises `MonitorError` as `Watch.look` does. Not thread-safe.
 
     Args:
-        live: the board; None opens one.
+        watch: the board; None opens one.
         kernel: the pid that is "this notebook"; 0 is none.
         report: makes this kernel's own report; None leaves that out.
     """
 
     def __init__(
-        self, live: Live | None = None, *, kernel: int = 0, report: Callable[[Snapshot], Report] | None = None
+        self, watch: Watch | None = None, *, kernel: int = 0, report: Callable[[Snapshot], Report] | None = None
     ) -> None:
-        self.live = live or Live()
+        self.watch = watch or Watch()
         self._report = report
         self._owners = Owners(kernel, trust=PID_TRUSTED_FOR)
         self._used_since: float | None = None
@@ -187,25 +178,25 @@ class Watcher:
         Args:
             notebooks: what a server has of its kernels, by pid.
         """
-        return self._table(self.live.look(), posted(self.live.report_files), notebooks or {})
+        return self._table(self.watch.look(), posted(self.watch.report_files), notebooks or {})
 
     def news(self, notebooks: Mapping[int, Notebook]) -> Table | None:
         """Return the table; None while board, reports and notebooks are unchanged, which takes microseconds."""
         before, self._before = self._before, ()  # a failure is news, and so is what follows it
-        look, found = self.live.look(), posted(self.live.report_files)
-        now = _identity(look), found, notebooks
-        table = self._table(look, found, notebooks) if now != before else None
+        reading, found = self.watch.look(), posted(self.watch.report_files)
+        now = _identity(reading), found, notebooks
+        table = self._table(reading, found, notebooks) if now != before else None
         self._before = now
         return table
 
     def close(self) -> None:
         """Close the board."""
-        self.live.close()
+        self.watch.close()
 
-    def _table(self, look: Look, found: Posted, notebooks: Mapping[int, Notebook]) -> Table:
-        snapshot = limited(look.snapshot)
-        known = replace(found.known(self._owners, snapshot, notebooks), own=self._own(snapshot))
-        return replace(make(snapshot, known), stale_since=look.stale_since, every=look.every)
+    def _table(self, reading: Reading, found: Posted, notebooks: Mapping[int, Notebook]) -> Table:
+        seen = reading.snapshot
+        known = replace(found.known(self._owners, seen, notebooks), own=self._own(seen))
+        return replace(make(seen, known), stale_since=reading.stale_since, every=reading.every)
 
     def _own(self, snapshot: Snapshot) -> Report | None:
         """Make this kernel's report, with the time since when the driver's lists should have it."""
@@ -228,8 +219,7 @@ def failure(error: Exception, broken: str, time: float = 0.0) -> Table:
     return Table(error=str(error) if isinstance(error, MonitorError) else broken, time=time)
 
 
-def _identity(look: Look) -> tuple[object, ...]:
-    """Return the values by which a look differs from the one before."""
-    # With no message, the text may be the reason for that.
-    first = look.message.text if look.message.sequence == 0 else ""
-    return look.message.sequence, first, look.stale_since
+def _identity(reading: Reading) -> tuple[object, ...]:
+    """Return the values by which a reading differs from the one before."""
+    # Where nothing was published, the snapshot may say why.
+    return reading.sequence, reading.snapshot if reading.sequence == 0 else None, reading.stale_since

@@ -9,7 +9,7 @@ from tfgpu_magic.isolate.job_list import JobStatus
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.answer import Document, grid
 from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.driver.look import look
+from tfgpu_magic.monitor.see import look
 from tfgpu_magic.policy.word import ParsedLine
 
 _STOP = "stop"

@@ -16,25 +16,18 @@ from tfgpu_magic.policy.word import Magic, ParsedLine, Word
 if TYPE_CHECKING:
     from IPython.core.error import UsageError
 
-    from tfgpu_magic.monitor.driver.look import PendingLook
 
-
-def answer(
-    line: str,
-    looking: PendingLook | None = None,
-    magic: Magic = "tf_gpu",
-) -> object:
+def answer(line: str, magic: Magic = "tf_gpu") -> object:
     """Do what a line asks, and return what is to be shown; None where nothing is.
 
     Args:
         line: what follows the magic's name.
-        looking: a look at the GPUs that has begun with this line, for a word that needs one.
         magic: the magic's name.
 
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    parsed = read(line)._replace(looking=looking, magic=magic)
+    parsed = read(line)._replace(magic=magic)
     word = parsed.word
     if parsed.rest and word.alone:
         alone = f"`{word.name}` stands alone; {parsed.rest!r} is too much."

@@ -10,7 +10,6 @@ from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
 from tfgpu_magic.model.answer import Document
 from tfgpu_magic.model.message import RESTART
-from tfgpu_magic.monitor.driver.look import LOOK_TIMEOUT, PendingLook
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.word import ParsedLine
 
@@ -22,9 +21,8 @@ def offers(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str
 
 def answer(line: ParsedLine) -> Document:
     """Apply a policy here; or if it is too late and `--restart` is given, in a new kernel."""
-    looking = line.looking or PendingLook(LOOK_TIMEOUT)  # it queries the GPUs while the words are parsed
     try:
-        plan = engine.apply(line.text, frameworks=line.frameworks, see=lambda: looking.result(enforcement.slow))
+        plan = engine.apply(line.text, frameworks=line.frameworks, see=enforcement.look_well)
     except TooLate:
         if not line.restart:
             raise
