@@ -201,12 +201,14 @@ def test_what_keeps_addresses_keeps_everything_where_it_is(world: World, monkeyp
 
 def test_what_another_process_may_have_keeps_everything_and_what_is_gone_or_elsewhere_does_not() -> None:
     keeps, tensor = torch().randn(50_000), torch().randn(1234)
-    importlib.import_module("torch.multiprocessing.reductions").reduce_storage(tensor.untyped_storage())
+    reductions = importlib.import_module("torch.multiprocessing.reductions")
+    reductions.reduce_storage(tensor.untyped_storage())
     with pytest.raises(ParkingError, match="sent to another process"):
         MovedArrays().move_out()
     del tensor
 
     assert there_and_back() >= keeps.nbytes
+    reductions.shared_cache.clear()
 
 
 @pytest.mark.parametrize("when", ["before", "copied", "emptied"])

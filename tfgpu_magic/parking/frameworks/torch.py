@@ -168,7 +168,8 @@ def _stays_whole(torch: Any, objects: Sequence[object], found: Container[int]) -
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return "`torch.distributed` is initialised; `torch.distributed.destroy_process_group()` ends that"
     shared = getattr(sys.modules.get("torch.multiprocessing.reductions"), "shared_cache", {})
-    if any(one.cdata in found for one in [*shared.values()]):  # others are on the CPU: a DataLoader's batches
+    alive = (one for one in [*shared.values()] if not one.expired())
+    if any(one.cdata in found for one in alive):  # others are on the CPU: a DataLoader's batches
         return "it was sent to another process, or comes from one"
     partners = [name for module, name in _KEEP_ADDRESSES.items() if module in sys.modules]
     return f"{' and '.join(partners)} may use it by its address" if partners else ""
