@@ -48,7 +48,7 @@ def test_the_oldest_that_are_run_are_the_oldest_that_are_promised() -> None:
         (ROOT / name).read_text()
         for name in ("pyproject.toml", "scripts/constraints/oldest.txt", "scripts/_environment")
     )
-    promised = dict(re.findall(r'"([\w-]+)>=([\d.]+)"', project))
+    promised = dict(reversed(re.findall(r'"([\w-]+)>=([\d.]+)"', project)))  # an extra may want a later one
     own = project.partition("\ndependencies = [")[2].partition("]")[0]
     needed = set(re.findall(r'^    "([\w-]+)>=[\d.]+"', own, re.M))
     run = dict(re.findall(r"([\w-]+)[=~]=([\d.]+)\.\d", environment.partition("\noldest='")[2].partition("'")[0]))
