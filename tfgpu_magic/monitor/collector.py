@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.history import HISTORY, HistoryWriter
@@ -164,9 +163,7 @@ class _Readings:
         try:
             self.go_on(time.monotonic())
         except OSError as error:
-            raise MonitorError(
-                say("{path} cannot be written to ({why}).", path=self._place.path, why=error.strerror)
-            ) from error
+            raise MonitorError(f"{self._place.path} cannot be written to ({error.strerror}).") from error
         self._answer(self._writer.published.snapshot)
 
     def end(self) -> None:

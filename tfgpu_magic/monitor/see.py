@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.monitor import starting
 from tfgpu_magic.monitor.board import history, viewers
@@ -86,7 +85,7 @@ def snapshot(
         try:
             return question.wait(wait, slow) or question.late(wait, late)
         except OSError as error:  # no memory or no processes left
-            return _failed(say("NVML was not asked: no process could be started ({why}).", why=error.strerror))
+            return _failed(f"NVML was not asked: no process could be started ({error.strerror}).")
 
 
 class _Question:
@@ -134,16 +133,13 @@ class _Question:
         if told:
             old = max(told, key=lambda one: one.time)
             age = f"{max(1.0, now - old.time):.0f}"
-            note = say("These figures are {seconds} s old: the driver is slow to answer.", seconds=age)
+            note = f"These figures are {age} s old: the driver is slow to answer."
             return limited(old._replace(notes=(*old.notes, note)))
         if waited >= DRIVER_TIMEOUT:
             return _hangs(waited)
         return _failed(
-            say(
-                "NVML did not answer within {seconds} s. A driver that nothing keeps awake takes some seconds "
-                "to start, and it is still being asked: say it again. nvidia-smi shows whether it hangs.",
-                seconds=f"{waited:g}",
-            )
+            f"NVML did not answer within {waited:g} s. A driver that nothing keeps awake takes some seconds "
+            "to start, and it is still being asked: say it again. nvidia-smi shows whether it hangs."
         )
 
     def _found(self) -> Snapshot | None:
@@ -193,7 +189,7 @@ class _Question:
         elif self._place is None or (published is not None and not _is_of_use(published)):
             self._start = starting.latest if starting.still_asked() else starting.start(None)
         elif time.time() - max(map(self._place.touched, (LOCK, SNAPSHOT))) / 1e9 > READING_TIMEOUT + STALE_AFTER:
-            return _failed(say("NVML does not answer: an earlier call hangs in the driver. A reboot may be needed."))
+            return _failed("NVML does not answer: an earlier call hangs in the driver. A reboot may be needed.")
         return None
 
 
@@ -209,7 +205,7 @@ def _answered(start: starting.Start) -> Snapshot:
         if time.time() - start.begun >= start.patience:
             return _hangs(start.patience)
         why = (start.trouble.strip().splitlines() or ["it was killed"])[-1]
-        return _failed(say("NVML gave no answer: the process that asked it ended without one ({why}).", why=why))
+        return _failed(f"NVML gave no answer: the process that asked it ended without one ({why}).")
 
 
 def _is_of_use(published: Published) -> bool:
@@ -222,10 +218,7 @@ def _is_of_use(published: Published) -> bool:
 
 def _hangs(waited: float) -> Snapshot:
     return _failed(
-        say(
-            "NVML did not answer within {seconds} s: the driver hangs, or takes longer to start. Try nvidia-smi.",
-            seconds=f"{waited:.0f}",
-        )
+        f"NVML did not answer within {waited:.0f} s: the driver hangs, or takes longer to start. Try nvidia-smi."
     )
 
 
@@ -354,9 +347,7 @@ class Watch:
                 self._failures += 1
                 self._start = starting.Start(place, self._linger, self._patience)
         except OSError as error:
-            raise MonitorError(
-                say("no collector could be started in {path} ({why}).", path=place.path, why=error.strerror)
-            ) from error
+            raise MonitorError(f"no collector could be started in {place.path} ({error.strerror}).") from error
         return place
 
     def _placed(self) -> BoardDirectory:

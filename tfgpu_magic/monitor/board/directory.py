@@ -14,7 +14,6 @@ from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.host import SIMULATED
-from tfgpu_magic.model.said import in_a_row, say
 
 PLACE = "TFGPU_MAGIC_DIR"
 """The directory for what views share, in place of the user's own; the server and all kernels must have the same."""
@@ -115,13 +114,11 @@ class BoardDirectory:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise MonitorError(
-                say("{path} cannot be opened ({why}). Remove it.", path=path, why=error.strerror)
-            ) from error
+            raise MonitorError(f"{path} cannot be opened ({error.strerror}). Remove it.") from error
         found = os.fstat(fd)
         if not (stat.S_ISREG(found.st_mode) and self._trusts(found)):
             os.close(fd)
-            raise MonitorError(say("{path} is not a plain file of your own. Remove it.", path=path))
+            raise MonitorError(f"{path} is not a plain file of your own. Remove it.")
         return fd
 
     def _mode(self, name: str) -> int:  # noqa: ARG002  another directory has others
@@ -169,9 +166,7 @@ class BoardDirectory:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise MonitorError(
-                say("{path} cannot be removed ({why}).", path=self.path / self.name(name), why=error.strerror)
-            ) from error
+            raise MonitorError(f"{self.path / self.name(name)} cannot be removed ({error.strerror}).") from error
 
     def has(self, name: str) -> bool:
         """Tell whether there is a file of that name."""
@@ -268,13 +263,13 @@ def _open_directory(path: Path) -> int:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         if os.path.islink(path):  # noqa: PTH114  as above
-            why = say("{path} is a link, and it could lead to anybody.", path=path)
+            why = f"{path} is a link, and it could lead to anybody."
         else:
-            why = say("{path} cannot be used ({why}).", path=path, why=error.strerror)
-        raise MonitorError(in_a_row((why, _advice(path)))) from error
+            why = f"{path} cannot be used ({error.strerror})."
+        raise MonitorError(f"{why} {_advice(path)}") from error
     if trouble := _trouble(path, os.fstat(fd)):
         os.close(fd)
-        raise MonitorError(in_a_row((trouble, _advice(path))))
+        raise MonitorError(f"{trouble} {_advice(path)}")
     return fd
 
 
@@ -284,27 +279,22 @@ def _advice(path: Path) -> str:
     One that was named may be full of its owner's files.
     """
     if os.environ.get(PLACE):
-        return say("Name another directory in TFGPU_MAGIC_DIR.")
+        return "Name another directory in TFGPU_MAGIC_DIR."
     with contextlib.suppress(OSError):
         if path.lstat().st_uid != os.geteuid():
-            return say("Ask your administrator to remove it, or name another directory in TFGPU_MAGIC_DIR.")
-    return say("Remove it, or name another directory in TFGPU_MAGIC_DIR.")
+            return "Ask your administrator to remove it, or name another directory in TFGPU_MAGIC_DIR."
+    return "Remove it, or name another directory in TFGPU_MAGIC_DIR."
 
 
 def _trouble(path: Path, found: os.stat_result) -> str:
     """Say why a directory is not to be trusted; return an empty text if it is."""
     if not stat.S_ISDIR(found.st_mode):
-        return say("{path} is not a directory.", path=path)
+        return f"{path} is not a directory."
     if found.st_uid != os.geteuid():
-        return say(
-            "{path} belongs to another user ({user}, and you are {you}).",
-            path=path,
-            user=found.st_uid,
-            you=os.geteuid(),
-        )
+        return f"{path} belongs to another user ({found.st_uid}, and you are {os.geteuid()})."
     if found.st_mode & 0o077:
         mode = f"{stat.S_IMODE(found.st_mode):o}"
-        return say("{path} is open to other users (mode {mode}; chmod 700 closes it).", path=path, mode=mode)
+        return f"{path} is open to other users (mode {mode}; chmod 700 closes it)."
     return ""
 
 

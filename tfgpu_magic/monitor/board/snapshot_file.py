@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Process, Snapshot
 from tfgpu_magic.monitor.board.directory import view
 from tfgpu_magic.monitor.owners.pids import began
@@ -79,7 +78,7 @@ class Published(NamedTuple):
 
 _HEAD: dict[str, Any] = {name: type(value) for name, value in Published._field_defaults.items() if name != "snapshot"}
 del _HEAD["beat"]
-NOTHING = Snapshot(time=0.0, error=say("The GPUs are being asked for the first time."))
+NOTHING = Snapshot(time=0.0, error="The GPUs are being asked for the first time.")
 """What is seen where nothing was published yet."""
 
 

@@ -15,7 +15,6 @@ from ctypes import CDLL, byref, c_uint, c_ulonglong, create_string_buffer
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfgpu_magic.model.said import say
 from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.monitor.driver import limits, nvml_errors
 
@@ -162,7 +161,7 @@ class NvmlReader:
             self._recount_at = 0.0  # a handle may be stale, and a lost GPU may come back
         notes = [] if not invalid else [nvml_errors.invalid(invalid)]
         if any(gpu.reserved is None and gpu.used is not None and not gpu.unified for gpu in gpus):
-            notes.append(say("This driver counts the memory that it reserves for itself as used."))
+            notes.append("This driver counts the memory that it reserves for itself as used.")
         now = time.time()
         return Snapshot(
             time=now,
@@ -373,7 +372,7 @@ def _import() -> str:
             del sys.modules["ctypes.util"]
     if not all(hasattr(found, name) for name in _NEEDED):
         file = getattr(found, "__file__", found)
-        return nvml_errors.unusable(say("{file} is of another package, or too old", file=file))
+        return nvml_errors.unusable(f"{file} is of another package, or too old")
     pynvml = found
     return ""
 

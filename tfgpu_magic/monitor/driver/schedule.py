@@ -9,8 +9,6 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfgpu_magic.model.said import say
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -29,7 +27,7 @@ _MOST = 0.25
 _RETRY, _RETRY_ABSENT = 5.0, 60.0
 """Seconds between two attempts at the most, while the driver fails, and while there was never one."""
 
-ASLEEP = say("The GPUs sleep to save power, and nobody uses them. They are asked again when somebody does.")
+ASLEEP = "The GPUs sleep to save power, and nobody uses them. They are asked again when somebody does."
 IDLE_FOR = 10.0
 """Seconds without a process on any GPU after which the driver is closed."""
 SLEEP_TIMEOUT = 20.0

@@ -15,7 +15,6 @@ from tfgpu_magic.bounded import within
 from tfgpu_magic.host import SIMULATED, here
 from tfgpu_magic.model.phrases import plain
 from tfgpu_magic.model.rows import UNKNOWN, Notebook, Owner, Who
-from tfgpu_magic.model.said import say
 from tfgpu_magic.monitor.owners.pids import (
     ISOLATED,
     ancestors,
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.model.report import Report
 
-FURTHER = say("further processes")
+FURTHER = "further processes"
 """What the smallest of my processes are called together, where they are too many to be told apart."""
-SILENT = say("a process that does not answer")
+SILENT = "a process that does not answer"
 """What a process is called that hangs, and of which nothing was known before."""
-CONTAINED = say("a process in a container of yours")
+CONTAINED = "a process in a container of yours"
 """What a process is called that counts for this user, but is of another one in a rootless container."""
-OTHERS, ENDED = say("others"), say("a process that ended")
+OTHERS, ENDED = "others", "a process that ended"
 
 _LONGEST_COMMAND = 24  # characters behind a notebook's name, which is cut last
 
@@ -186,13 +185,13 @@ class Owners:
                 return Owner(pid=pid, who="gone", text=ENDED)
         if read is None:
             if name := ended(pid):  # a driver may still be busy with it
-                return Owner(pid=pid, who="mine", text=say("{name}, ended", name=before.text if before else name))
+                return Owner(pid=pid, who="mine", text=f"{before.text if before else name}, ended")
             if lives(pid):  # and /proc, mounted with hidepid, hides it
-                return Owner(pid=pid, who="other", text=say("another user"))
+                return Owner(pid=pid, who="other", text="another user")
             if before is None:
                 return Owner(pid=pid, who="gone", text=ENDED)
             self._seen[pid] = before
-            return Owner(pid=pid, who="gone", text=say("{name}, ended", name=before.text))
+            return Owner(pid=pid, who="gone", text=f"{before.text}, ended")
         owner = self._name(pid, read, notebooks)
         self._seen[pid] = _Seen(read, owner.text, now)
         return owner
@@ -203,7 +202,7 @@ class Owners:
             return Owner(pid=pid, who="unknown", text=SILENT)
         self._seen[pid] = before
         owner = self._name(pid, before.read, notebooks)
-        text, child = (one and say("{name}, does not answer", name=one) for one in (owner.text, owner.child))
+        text, child = (one and f"{one}, does not answer" for one in (owner.text, owner.child))
         return replace(owner, text=text, child=child)
 
     def _name(self, pid: int, read: _Read, notebooks: Mapping[int, Notebook]) -> Owner:
@@ -226,11 +225,11 @@ class Owners:
         text = name or read.command
         # The variable is inherited by all that a kernel starts, and leaves behind.
         if who == "mine" and not kernel and read.notebook:
-            text = say("{command}, started from {name}", command=read.command, name=PurePath(read.notebook).name)
+            text = f"{read.command}, started from {PurePath(read.notebook).name}"
         kernel = self._kernel if who == "this" else kernel or pid
         child = "" if pid == kernel else plain(read.command, longest=_LONGEST_COMMAND) or "?"
         if name and child:
-            text = say("{name}'s {command}", name=name, command=child)
+            text = f"{name}'s {child}"
         return Owner(
             pid=pid, who=who, text=text, child=child, notebook=known, kernel=kernel, call=call, began=read.began
         )

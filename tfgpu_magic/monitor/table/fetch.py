@@ -17,7 +17,6 @@ from tfgpu_magic.bounded import within
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.model import phrases
 from tfgpu_magic.model.rows import Table
-from tfgpu_magic.model.said import in_commas, say
 from tfgpu_magic.monitor.board.directory import BoardDirectory
 from tfgpu_magic.monitor.board.report_files import ReportFiles
 from tfgpu_magic.monitor.owners.attribution import Owners, together
@@ -119,12 +118,11 @@ def _suspects(made: Table) -> str:
     if not pids:
         return ""
     owners = Owners().find((), together(found.reports, {}), pids, found.names)
-    return say(
-        "GPU {gpus}: no process is listed for {size}. Of your processes, these have the driver open and are in no "
-        "list: {names}. End those that you do not need.",
-        gpus=", ".join(row.gpu for row in rests),
-        size=rounded(sum(row.held or 0 for row in rests)),
-        names=in_commas(f"{phrases.plain(owners[pid].text, longest=120)} ({pid})" for pid in pids),
+    gpus, size = ", ".join(row.gpu for row in rests), rounded(sum(row.held or 0 for row in rests))
+    names = ", ".join(f"{phrases.plain(owners[pid].text, longest=120)} ({pid})" for pid in pids)
+    return (
+        f"GPU {gpus}: no process is listed for {size}. Of your processes, these have the driver open and are in no "
+        f"list: {names}. End those that you do not need."
     )
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.model.rows import NOT_REPORTED, GpuRow, Owner, ProcessRow, Share, Table, by_gpu
-from tfgpu_magic.model.said import in_commas, say
 from tfgpu_magic.model.snapshot import Gpu, Process
 from tfgpu_magic.monitor.owners.attribution import ENDED, OTHERS, SILENT
 from tfgpu_magic.units import BINARY
@@ -23,17 +22,17 @@ if TYPE_CHECKING:
 
     _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
 
-UNATTRIBUTED = say(
+UNATTRIBUTED = (
     "Attribution is not available here: the driver does not name this machine's processes, as in some containers. "
     "Notebooks that have loaded tfgpu_magic show their own figures, and all else is shown as others."
 )
 
-OWNER_UNKNOWN = say("not told whose")
+OWNER_UNKNOWN = "not told whose"
 """The owner of memory whose processes the driver could name and does not."""
-UNLISTED, MOVED = say("no process listed"), say("not listed yet")
+UNLISTED, MOVED = "no process listed", "not listed yet"
 """The owner of memory for which the driver lists no process, and of what was taken since it listed them."""
 
-UNREAD = say("the driver tells nothing of it; its notebooks do")
+UNREAD = "the driver tells nothing of it; its notebooks do"
 
 LISTED_AFTER = 2.0
 """Seconds after which a process that has memory is in the driver's lists."""
@@ -226,7 +225,7 @@ def _self_reported_rows(
         owner = Owner(
             pid=one.pid,
             who="this" if this else "mine",
-            text=known.this if this else (notebook and notebook.title) or say("a kernel"),
+            text=known.this if this else (notebook and notebook.title) or "a kernel",
             notebook=notebook,
             kernel=one.pid,
         )
@@ -283,7 +282,7 @@ def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str, this: str) -> t
     listed = [row.owner for row in rows if row.owner.who not in sizes and row.known and sizes["others"]]
     names = [{"other": OTHERS, "gone": ENDED}.get(owner.who, owner.text) for owner in listed]
     names = list(dict.fromkeys(filter(None, (*names, unlisted))))
-    others = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else in_commas(names) or OTHERS
+    others = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else ", ".join(names) or OTHERS
     found = (
         Share(who="this", text=this, size=sizes["this"]),
         Share(who="mine", text="yours, elsewhere", size=sizes["mine"]),
