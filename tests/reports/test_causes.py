@@ -285,6 +285,7 @@ def test_machine_11_memory_that_came_since_the_lists_is_nobodys_yet(machine: Mac
 
 
 def test_machine_8_status_waits_for_a_driver_that_is_slow_to_start(machine: Machine) -> None:
+    end_collectors(machine)  # of tests before this one
     machine.hang("nvmlInit", 4)
     done = machine.run([sys.executable, "-m", "tfgpu_magic", "status"], capture_output=True, text=True)
 

@@ -31,8 +31,8 @@ def snapshot(server: Server) -> dict[str, Any]:
 
 
 @pytest.mark.smoke
-def test_the_first_to_ask_gets_the_first_reading(machine: Machine, server: Server) -> None:
-    asked = time.time()
+def test_the_first_to_ask_gets_the_first_reading(machine: Machine, serve: Serve) -> None:
+    server, asked = serve(), time.time()
     message = snapshot(server)
 
     assert message["state"]["time"] > asked
