@@ -67,7 +67,7 @@ napoleon_use_ivar = True
 
 # What is not public has no place to link to.
 _NAMES = "Account|Change|Device|FrameworkPlan|NamedMemory|MonitorError|Policy|Table"
-_PRIVATE = rf"tfgpu_magic\.(model|monitor|policy)\..*|collections\..*|{_NAMES}"
+_PRIVATE = rf"tfgpu_magic\.(ground|machine|tell|policy)\..*|collections\..*|{_NAMES}"
 nitpick_ignore_regex = [("py:.*", _PRIVATE)]
 
 # A prompt is not copied with what stands behind it.

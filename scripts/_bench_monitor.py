@@ -118,18 +118,18 @@ def _inside(runs: int) -> dict[str, list[float]]:
     import nvitop  # type: ignore[import-untyped]
     import pynvml
 
-    from tfgpu_magic.model.snapshot import Snapshot
-    from tfgpu_magic.monitor import collector
-    from tfgpu_magic.monitor.board.directory import BoardDirectory
-    from tfgpu_magic.monitor.board.history import HistoryWriter
-    from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader, SnapshotWriter
-    from tfgpu_magic.monitor.board.unused import AFTER, Ledger
-    from tfgpu_magic.monitor.driver.nvml import NvmlReader
-    from tfgpu_magic.monitor.owners.attribution import Owners
-    from tfgpu_magic.monitor.owners.holders import TRUSTED_FOR, Holders, users_holder
-    from tfgpu_magic.monitor.table import message
-    from tfgpu_magic.monitor.table.fetch import Posted
-    from tfgpu_magic.monitor.table.tabulate import make
+    from tfgpu_magic.ground.snapshot import Snapshot
+    from tfgpu_magic.machine import collector
+    from tfgpu_magic.machine.board.directory import BoardDirectory
+    from tfgpu_magic.machine.board.history import HistoryWriter
+    from tfgpu_magic.machine.board.snapshot_file import SnapshotReader, SnapshotWriter
+    from tfgpu_magic.machine.board.unused import AFTER, Ledger
+    from tfgpu_magic.machine.driver.nvml import NvmlReader
+    from tfgpu_magic.machine.owners.attribution import Owners
+    from tfgpu_magic.machine.owners.holders import TRUSTED_FOR, Holders, users_holder
+    from tfgpu_magic.tell import message
+    from tfgpu_magic.tell.fetch import Posted
+    from tfgpu_magic.tell.tabulate import make
 
     assert os.environ["TFGPU_MAGIC_DIR"]
     pynvml.nvmlInit()

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from scripts._scratch import scratch
+from tfgpu_magic.ground.units import BINARY
 from tfgpu_magic.parking.arrays import MovedArrays
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.units import BINARY
 
 KIB, MIB, GIB = (BINARY[unit] for unit in ("KiB", "MiB", "GiB"))
 ARRAYS, SIZE = 1000, 4 * KIB

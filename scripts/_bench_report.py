@@ -121,7 +121,7 @@ def _rate(step: Callable[[], None], seconds: float) -> float:
 
 def _every(reporter: Reporter) -> float:
     """Return the seconds between two reports, counted over ten."""
-    from tfgpu_magic.monitor.board.report_files import ReportFile
+    from tfgpu_magic.machine.board.report_files import ReportFile
 
     with mock.patch.object(ReportFile, "post", autospec=True) as post:
         reporter.start()

@@ -20,8 +20,8 @@ _PID = re.compile(r"^ *\d+ +(\d+) +[CGM] |^ *\d+ +running +[\d.]+ s +(\d+) ", re
 
 PATIENT = """\
 def _wait():
-    from tfgpu_magic.monitor import see
-    from tfgpu_magic.monitor.table import fetch
+    from tfgpu_magic.machine import see
+    from tfgpu_magic.tell import fetch
     see.look.__defaults__ = (60.0,)
     for function in (fetch.table, fetch.owners):
         function.__kwdefaults__["timeout"] = 60.0

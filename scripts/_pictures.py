@@ -13,7 +13,7 @@ from scripts._scratch import scratch
 from tests.browser.panel import open_panel, table_of, visit
 from tests.browser.scene import Scene, chromium, playing
 from tests.browser.unused import unused
-from tfgpu_magic.host import SIMULATED_USER
+from tfgpu_magic.ground.host import SIMULATED_USER
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.demo.machine import OTHER, simulated
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from tfgpu_magic.model import report, rows, snapshot
-from tfgpu_magic.monitor.table import message
+from tfgpu_magic.ground import report, rows, snapshot
+from tfgpu_magic.tell import message
 
 WIRE = Path(__file__).parents[1] / "labextension" / "src" / "view" / "wire.ts"
 

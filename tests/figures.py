@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfgpu_magic.model.report import Figure
+from tfgpu_magic.ground.report import Figure
 
 
 def tensorflow(in_use: int, peak: int = 0) -> tuple[Figure, ...]:

@@ -14,13 +14,13 @@ import pkgutil
 import sys
 from typing import Any
 
-from tfgpu_magic import engine, frameworks, insight, model, monitor, notebook, policy
+from tfgpu_magic import engine, frameworks, ground, insight, machine, notebook, policy, tell
 from tfgpu_magic.insight import objects
-from tfgpu_magic.monitor import board, owners, table
+from tfgpu_magic.machine import board, owners
 from tfgpu_magic.notebook import loading, words
 
 assert loading  # and with it what a session begins with
-for room in (board, engine, frameworks, insight, model, monitor, notebook, objects, owners, policy, table, words):
+for room in (board, engine, frameworks, ground, insight, machine, notebook, objects, owners, policy, tell, words):
     for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
         importlib.import_module(module.name)
 

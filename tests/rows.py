@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from tfgpu_magic.model.report import GpuUse
-from tfgpu_magic.model.rows import GpuRow, Owner, ProcessRow
-from tfgpu_magic.model.snapshot import Gpu, Process
+from tfgpu_magic.ground.report import GpuUse
+from tfgpu_magic.ground.rows import GpuRow, Owner, ProcessRow
+from tfgpu_magic.ground.snapshot import Gpu, Process
 
 _OWNER = {field.name for field in fields(Owner)} | {"owner"}
 _USE = {field.name for field in fields(GpuUse)} - {"gpu", "limit"}

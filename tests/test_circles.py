@@ -37,11 +37,11 @@ REASONS = {
 }
 """Why modules import late, where no comment beside an import says it."""
 
-GROUND = {"_version", "bounded", "errors", "host", "model", "probe", "units"}
+GROUND = {"_version", "errors", "ground"}
 FLOORS = (
     GROUND,
-    {"monitor", "policy", "root", "simgpu"},
-    {"frameworks", "leases"},
+    {"machine", "policy", "root", "simgpu"},
+    {"frameworks", "leases", "tell"},
     {"engine"},
     {"isolate"},
     {"insight", "parking"},
@@ -230,8 +230,8 @@ def test_late_imports_are_few_and_each_has_its_reason() -> None:
 
 def test_this_finds_circles() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [["b", "c"]]
-    assert in_text("import sys; from tfgpu_magic.monitor import driver, collector; tfgpu_magic.errors.Refused") == {
-        "tfgpu_magic.monitor.driver",
-        "tfgpu_magic.monitor.collector",
+    assert in_text("import sys; from tfgpu_magic.machine import driver, collector; tfgpu_magic.errors.Refused") == {
+        "tfgpu_magic.machine.driver",
+        "tfgpu_magic.machine.collector",
         "tfgpu_magic.errors",
     }

@@ -19,7 +19,7 @@ from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.model.answer import Answer, Part, facts, grid, headline, to_paste
+from tfgpu_magic.ground.answer import Answer, Part, facts, grid, headline, to_paste
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState
 from tfgpu_magic.policy.word import ParsedLine, Word

@@ -70,9 +70,9 @@ def test_loading_the_extension_imports_nothing_that_its_words_need() -> None:
         "notebook.words.table",
         "engine.engine",
         "policy.parser",
-        "model.snapshot",
+        "ground.snapshot",
         "isolate.call",
-        "model.answer",
+        "ground.answer",
     }
 
     assert not modules & {f"tfgpu_magic.{room}" for room in late}
@@ -80,11 +80,11 @@ def test_loading_the_extension_imports_nothing_that_its_words_need() -> None:
 
 
 def test_a_first_line_imports_nothing_that_only_others_need() -> None:
-    after = modules_after("import tfgpu_magic.monitor.starting")
+    after = modules_after("import tfgpu_magic.machine.starting")
 
-    assert "tfgpu_magic.model.snapshot" not in after  # its child begins
+    assert "tfgpu_magic.ground.snapshot" not in after  # its child begins
     line = modules_after("import tfgpu_magic.notebook.words.table, tfgpu_magic.engine.engine")
-    assert not line & {"fractions", "html", "tfgpu_magic.model.report"}
+    assert not line & {"fractions", "html", "tfgpu_magic.ground.report"}
     words = {
         name
         for name in modules_after("import tfgpu_magic.notebook.words.line")
@@ -112,9 +112,9 @@ def test_a_command_is_a_file_and_a_line() -> None:
 @pytest.mark.parametrize(
     ("theirs", "places"),
     [
-        (("rich",), ["model/terminal.py"]),
-        (("tfgpu_magic.model.html",), ["model"]),
-        (("pynvml",), ["root/driver.py", "monitor/driver/nvml.py"]),
+        (("rich",), ["ground/terminal.py"]),
+        (("tfgpu_magic.ground.html",), ["ground"]),
+        (("pynvml",), ["root/driver.py", "machine/driver/nvml.py"]),
         (("torch", "jax", "jaxlib", "cupy"), []),
         (("dask", "distributed"), ["isolate/dask.py"]),
         (("tfgpu_magic.simgpu",), ["command", "simgpu"]),
@@ -142,7 +142,7 @@ def test_what_few_need_is_imported_late(module: str, theirs: set[str]) -> None:
     ("name", "place"),
     [
         ("libcuda.so.1", "frameworks/cuda.py"),
-        ("libnvidia-ml.so.1", "monitor/driver/nvml_errors.py"),
+        ("libnvidia-ml.so.1", "machine/driver/nvml_errors.py"),
     ],
 )
 def test_only_one_place_names_it(name: str, place: str) -> None:
@@ -168,13 +168,13 @@ def test_what_runs_as_root_is_short_and_imports_nothing_of_ours_but_itself() -> 
 
 
 def test_nvml_py_knows_no_notebook() -> None:
-    after = imported_after("import tfgpu_magic.monitor.driver.nvml")
+    after = imported_after("import tfgpu_magic.machine.driver.nvml")
 
     assert not after & {"IPython", "ipykernel", "jupyter_core", "psutil"}
 
 
 def test_a_look_imports_nothing_that_nvidia_ml_py_needs_on_windows_alone() -> None:
-    after = modules_after("from tfgpu_magic.monitor.driver.nvml import NvmlReader; NvmlReader().read()")
+    after = modules_after("from tfgpu_magic.machine.driver.nvml import NvmlReader; NvmlReader().read()")
 
     assert "pynvml" in after
     assert not after & {"ctypes.util", "subprocess", "tempfile"}
@@ -223,7 +223,7 @@ def test_nothing_of_the_idle_steps_is_imported_where_there_is_no_administrators_
 
 def test_what_runs_in_a_calls_process_knows_no_room_above_it() -> None:
     known = {name for room in ROOMS if room.startswith("isolate/process/") for name in imports(room)}
-    floors = ("host", "probe.", "errors.", "units.", "model.", "policy.", "monitor.", "frameworks", "leases.")
+    floors = ("errors.", "ground.", "policy.", "machine.", "tell.", "frameworks", "leases.")
     below = (*floors, "isolate.host_memory", "isolate.process.", "isolate.values.")
 
     assert not [

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.engine.engine import apply, plan
     from tfgpu_magic.engine.status import Status, status
     from tfgpu_magic.errors import PolicyError, Raised, Refused, TfGpuError, TimedOut, TooLate, Unpicklable, WorkerDied
+    from tfgpu_magic.ground.snapshot import Snapshot
     from tfgpu_magic.insight.freeing import Freed, free, give_back
     from tfgpu_magic.insight.measuring import measure
     from tfgpu_magic.insight.objects.tensors import Tensors, tensors
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.insight.why.explaining import why
     from tfgpu_magic.isolate.executor import IsolatedExecutor
     from tfgpu_magic.isolate.isolated import isolated
-    from tfgpu_magic.model.snapshot import Snapshot
-    from tfgpu_magic.monitor.see import look
+    from tfgpu_magic.machine.see import look
     from tfgpu_magic.notebook.loading import load_ipython_extension, unload_ipython_extension
     from tfgpu_magic.notebook.widget import MemoryTable
     from tfgpu_magic.policy.plan import Plan
@@ -52,8 +52,8 @@ _HOMES = {
         "insight.why.explaining": "why",
         "isolate.executor": "IsolatedExecutor",
         "isolate.isolated": "isolated",
-        "model.snapshot": "Snapshot",
-        "monitor.see": "look",
+        "ground.snapshot": "Snapshot",
+        "machine.see": "look",
         "notebook.loading": "_resume load_ipython_extension unload_ipython_extension",
         "notebook.widget": "MemoryTable",
         "policy.plan": "Plan",

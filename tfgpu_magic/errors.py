@@ -16,7 +16,7 @@ TfGpuError
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfgpu_magic.model.message import Line, Message, in_a_row, in_lines, msg
+from tfgpu_magic.ground.message import Line, Message, in_a_row, in_lines, msg
 
 NOT_APPLIED = msg("Not applied.")
 NOT_STARTED = msg("Not started.")

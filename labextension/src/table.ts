@@ -10,7 +10,7 @@ import type { Row, State } from './view/wire';
 /** Milliseconds between two messages to the kernel that it is drawn; three may be lost (`notebook/widget.py`). */
 const BEAT = 8000;
 
-/** What a notebook is called in its own outputs (`monitor/owners/attribution.py`). */
+/** What a notebook is called in its own outputs (`machine/owners/attribution.py`). */
 const THIS = 'this notebook';
 
 /** Milliseconds that a stream has to connect again, before the kernel is asked. */

@@ -15,7 +15,7 @@ from tests import waiting
 from tests.browser.panel import View, run_all, table_of, visit
 from tests.browser.scene import Scene, soon
 from tests.jupyter import Notebook
-from tests.monitor.boards import collectors
+from tests.machine.boards import collectors
 from tests.sizes import MIB
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.browser.panel import use_theme, visit
 from tests.browser.scene import HOLD, Scene, playing, shot
 from tests.browser.unused import unused
-from tests.monitor.boards import end_collectors
+from tests.machine.boards import end_collectors
 from tests.server.test_idle_steps import told
 from tests.slack import SLACK
 from tests.waiting import until

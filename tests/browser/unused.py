@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.browser.scene import Scene
-from tests.monitor.boards import end_collectors
+from tests.machine.boards import end_collectors
 from tests.server.acting import leave_unused
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import pytest
 from tests.command.shell import TFGPU, Done, run, running, tfgpu
 from tests.machines import machine_of
 from tests.processes import QUIET
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.report_files import ReportFiles
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.report_files import ReportFiles
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("2x8GiB")

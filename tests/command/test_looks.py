@@ -18,9 +18,9 @@ from tests.processes import QUIET
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.command.table import COMMANDS
-from tfgpu_magic.monitor.table import message
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.demo.machine import KERNEL, named
+from tfgpu_magic.tell import message
 
 machine = machine_of("2x8GiB")
 broken = machine_of("2x8GiB", scope="function")

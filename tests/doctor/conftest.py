@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.slack import SLACK
-from tfgpu_magic import probe
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.checks import table
+from tfgpu_magic.ground import probe
 from tfgpu_magic.simgpu import Machine
 
 

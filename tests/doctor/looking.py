@@ -13,7 +13,7 @@ from tests.slack import SLACK
 from tfgpu_magic.doctor.checks.table import CHECKS, examine
 from tfgpu_magic.doctor.finding import REPORT
 from tfgpu_magic.doctor.machine import ThisMachine as Here
-from tfgpu_magic.model.message import Message
+from tfgpu_magic.ground.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

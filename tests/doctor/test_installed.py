@@ -16,15 +16,15 @@ from types import SimpleNamespace
 import pytest
 
 from tests.doctor.looking import look
-from tests.monitor.boards import collectors, end_collectors, the_collector
+from tests.machine.boards import collectors, end_collectors, the_collector
 from tests.waiting import until
 from tfgpu_magic.doctor.machine import ThisMachine as Here
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.board import directory, machine_board
-from tfgpu_magic.monitor.board.machine_board import MachineDirectory
-from tfgpu_magic.monitor.board.snapshot_file import SnapshotWriter
-from tfgpu_magic.monitor.driver.nvml_errors import MODULE as FILE
-from tfgpu_magic.monitor.see import Watch
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
+from tfgpu_magic.machine.board import directory, machine_board
+from tfgpu_magic.machine.board.machine_board import MachineDirectory
+from tfgpu_magic.machine.board.snapshot_file import SnapshotWriter
+from tfgpu_magic.machine.driver.nvml_errors import MODULE as FILE
+from tfgpu_magic.machine.see import Watch
 from tfgpu_magic.simgpu import Machine
 
 # --- the driver's own files ---

@@ -25,7 +25,7 @@ from tfgpu_magic.doctor.checks import table
 from tfgpu_magic.doctor.checks.table import CHECKS, examine, outcomes
 from tfgpu_magic.doctor.finding import REPORT, outcome
 from tfgpu_magic.doctor.machine import ThisMachine as Here
-from tfgpu_magic.model.message import Message, Severity
+from tfgpu_magic.ground.message import Message, Severity
 from tfgpu_magic.simgpu import Machine
 
 absent = machine_of("1x8GiB", scope="function")

@@ -17,9 +17,9 @@ from tests.doctor.looking import doctor, look, names, read
 from tests.machines import machine_of
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
-from tfgpu_magic import probe
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.machine import ThisMachine as Here
+from tfgpu_magic.ground import probe
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.build import libraries
 

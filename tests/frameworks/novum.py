@@ -7,7 +7,7 @@ import re
 from tests.sizes import MIB
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.frameworks.base import Framework
-from tfgpu_magic.model.report import Figure
+from tfgpu_magic.ground.report import Figure
 from tfgpu_magic.policy.process_state import Stage
 
 

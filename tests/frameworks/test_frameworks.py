@@ -24,10 +24,10 @@ from tests.processes import run
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.tensorflow import arrays
-from tfgpu_magic.monitor.table import message
 from tfgpu_magic.policy.framework_plan import FrameworkPlan
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.tell import message
 
 
 class Broken(Novum):

@@ -22,7 +22,7 @@ NONE = {"TFGPU_CEILING": "visible none"}
 OLD = "from tfgpu_magic.frameworks.torch.framework import Torch; Torch.version = lambda self: (2, 9, 0)"
 BLIND = """
 import tfgpu_magic.engine.enforcement as a
-from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.ground.snapshot import Snapshot
 a.look_well = lambda: Snapshot(time=0.0, error="The driver does not answer.")
 """
 SAID = "from tfgpu_magic.engine import enforcement as a, engine; str(a.said_to_others(engine.plan('limit 1GiB')))"

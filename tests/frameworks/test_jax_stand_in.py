@@ -23,7 +23,7 @@ from tfgpu_magic.frameworks.jax.settings import (
     uncapped,
     variables,
 )
-from tfgpu_magic.model.report import Figure
+from tfgpu_magic.ground.report import Figure
 from tfgpu_magic.policy.process_state import Stage
 
 BFC = {"bytes_in_use": 1, "peak_bytes_in_use": 1, "pool_bytes": 4, "bytes_limit": 8, "num_allocs": 1}

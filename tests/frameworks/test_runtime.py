@@ -9,7 +9,7 @@ import pytest
 from tests.sizes import GIB
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.frameworks.runtime import EnvironmentChanges, Runtime
-from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.ground.snapshot import Gpu
 
 SHOWN = "CUDA_VISIBLE_DEVICES"
 

@@ -23,9 +23,9 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.torch import framework
 from tfgpu_magic.frameworks.torch.framework import Torch
+from tfgpu_magic.ground.report import Figure
+from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.insight.freeing import free
-from tfgpu_magic.model.report import Figure
-from tfgpu_magic.model.snapshot import Gpu
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState
 from tfgpu_magic.policy.process_state import Stage

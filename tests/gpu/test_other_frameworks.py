@@ -13,7 +13,7 @@ from tests.frameworks import jax_on_machine
 from tests.processes import run
 from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks import registry
-from tfgpu_magic.model.report import Figure
+from tfgpu_magic.ground.report import Figure
 from tfgpu_magic.policy.memory import context_bytes
 
 pytestmark = pytest.mark.gpu

@@ -14,9 +14,9 @@ from tests.processes import program, run
 from tests.sizes import GIB, MIB
 from tests.tf.on_machine import touch_every_gpu
 from tfgpu_magic.frameworks import self_report
-from tfgpu_magic.model.rows import ProcessRow
-from tfgpu_magic.monitor.table.fetch import Watcher
+from tfgpu_magic.ground.rows import ProcessRow
 from tfgpu_magic.policy.memory import context_bytes
+from tfgpu_magic.tell.fetch import Watcher
 
 pytestmark = [
     pytest.mark.gpu,

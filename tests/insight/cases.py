@@ -8,10 +8,10 @@ from tests.rows import process_row
 from tests.sizes import GIB
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage
+from tfgpu_magic.ground.rows import Notebook, ProcessRow
+from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.insight.objects.names import Name, NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
-from tfgpu_magic.model.rows import Notebook, ProcessRow
-from tfgpu_magic.model.snapshot import Gpu
 
 
 def shortage(gib: float | None = 2, **facts: Any) -> Shortage:

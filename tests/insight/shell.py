@@ -7,9 +7,9 @@ from unittest import mock
 from tests.magic import shell
 from tests.magic.shell import Seen
 from tests.slack import SLACK
+from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.insight import measuring, session
-from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.machine.see import look
 
 
 def patiently() -> None:

@@ -8,9 +8,9 @@ from tests.insight.cases import gpu, pool, shortage
 from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage
+from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.insight.why import explanation
 from tfgpu_magic.insight.why.explanation import Cause, find_cause
-from tfgpu_magic.model.snapshot import Gpu
 
 GROWS = {"grows": True}
 

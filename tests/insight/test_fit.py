@@ -14,8 +14,8 @@ from tests.machines import machine_of
 from tests.processes import run
 from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.insight.fit import fit, how_much
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import parser
 from tfgpu_magic.simgpu import Machine
 

@@ -21,8 +21,8 @@ from tests.processes import on, run
 from tests.sizes import CONTEXT, MIB
 from tests.tf.on_machine import held, here
 from tfgpu_magic.frameworks import registry
+from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.insight.measurement import Measurement
-from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("1x16GiB")

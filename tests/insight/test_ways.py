@@ -11,11 +11,11 @@ import pytest
 from tests.insight.cases import case, gpu, holding, pool, row, shortage
 from tests.rows import changed
 from tests.sizes import GIB, MIB
+from tfgpu_magic.ground.rows import ProcessRow
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.insight.objects.names import Name, NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.insight.why.remedies import Trial, remedies
-from tfgpu_magic.model.rows import ProcessRow
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import parser
 
 

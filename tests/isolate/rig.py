@@ -18,7 +18,7 @@ from tfgpu_magic.isolate.leasing import Lease
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.run import order
 from tfgpu_magic.isolate.values import pickling
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.policy import NOTHING
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.isolate.leasing import candidates
 from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory, choose, lowered, places, settle
-from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.policy import NOTHING

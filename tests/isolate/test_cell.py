@@ -11,7 +11,7 @@ from tests.isolate.notebook import Notebook, notebook
 from tests.jupyter import configure
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
-from tfgpu_magic.model.answer import OFFERS
+from tfgpu_magic.ground.answer import OFFERS
 from tfgpu_magic.simgpu import Machine
 
 FILL = """

@@ -22,7 +22,7 @@ from tfgpu_magic.errors import (
     Unpicklable,
     WorkerDied,
 )
-from tfgpu_magic.model.message import msg
+from tfgpu_magic.ground.message import msg
 
 pytestmark = pytest.mark.usefixtures("light")
 

@@ -20,19 +20,19 @@ import pytest
 
 from tests.sizes import GIB
 from tests.waiting import until
-from tfgpu_magic import host
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.engine.other_processes import OtherProcesses, settling
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.ground import host
+from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.isolate import leasing
 from tfgpu_magic.isolate.leasing import Abandoned, Lease, LeaseRequest, LeaseRequestForAll, Leases
 from tfgpu_magic.leases import lease_file
 from tfgpu_magic.leases import lease_file as book_module
 from tfgpu_magic.leases.allocation import LeasedGpu
 from tfgpu_magic.leases.lease_file import ABSENT, LeaseEntry, LeaseFile, LeaseTable, Page, leases
-from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.owners.pids import began
 from tfgpu_magic.policy import policy
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.promises import Promise

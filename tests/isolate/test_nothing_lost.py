@@ -31,6 +31,7 @@ from tests.sizes import MIB
 from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, isolated
 from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate import host_memory, user_code
 from tfgpu_magic.isolate.call import CallAnswer
@@ -41,7 +42,6 @@ from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW, SHOWN,
 from tfgpu_magic.isolate.run import run as run_leased
 from tfgpu_magic.isolate.sinks import CellOutput, OwnStreams
 from tfgpu_magic.isolate.values import copies, pickling, plain
-from tfgpu_magic.model.snapshot import Snapshot
 from tfgpu_magic.policy.policy import NOTHING
 
 pytestmark = pytest.mark.usefixtures("tracked", "light")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.sizes import GIB, MIB
+from tfgpu_magic.ground.answer import Quiet
+from tfgpu_magic.ground.report import Figure, GpuUse
+from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.isolate.cells.summary import summarise
 from tfgpu_magic.isolate.process.order import CellFacts
-from tfgpu_magic.model.answer import Quiet
-from tfgpu_magic.model.report import Figure, GpuUse
-from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
 
 PID = 42
 

@@ -18,15 +18,15 @@ import pytest
 
 from tests.lab.test_exporter import running, scraped
 from tests.lab.users import as_user, root_only
-from tests.monitor.boards import fresh
+from tests.machine.boards import fresh
 from tests.processes import kill, ours
 from tests.sizes import GIB, MIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.lab.ladder import trouble
-from tfgpu_magic.monitor.board import machine_board
-from tfgpu_magic.monitor.table.fetch import Watcher
+from tfgpu_magic.machine.board import machine_board
 from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.tell.fetch import Watcher
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
@@ -41,8 +41,8 @@ TOLD_APART = 24
 SERVICE = f"""
 from pathlib import Path
 from tfgpu_magic.lab.service import serve
-from tfgpu_magic.monitor.board import snapshot_file
-from tfgpu_magic.monitor.owners import users
+from tfgpu_magic.machine.board import snapshot_file
+from tfgpu_magic.machine.owners import users
 snapshot_file.MOST_PROCESSES = {TOLD_APART}
 users.SUBORDINATES = Path({{subordinates!r}})
 serve()

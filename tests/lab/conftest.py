@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.monitor.boards import end_collectors
+from tests.machine.boards import end_collectors
 from tests.processes import kill, ours
 from tfgpu_magic.simgpu import Machine
 

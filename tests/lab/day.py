@@ -9,10 +9,10 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 
 from tests.lab.prometheus import Samples
 from tests.sizes import GIB
+from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.lab.counters import Hours
 from tfgpu_magic.lab.exporter import Exporter, LimitFacts, MachineSeen, families
-from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.unused import Ledger
+from tfgpu_magic.machine.board.unused import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -37,7 +37,7 @@ from tests.containers import container
 from tests.jupyter import Notebook, Server, configure, serving
 from tests.lab.attacks import ANN, CONTAINERS, EVE, HELD, TOLD_APART, TRIED, Lab, attack, laboratory
 from tests.lab.users import acting, as_user
-from tests.monitor.boards import end_collectors
+from tests.machine.boards import end_collectors
 from tests.processes import among_own_pids, choose_pid
 from tests.root.test_limits import FILE, limited, watching
 from tests.server import streaming
@@ -45,15 +45,15 @@ from tests.server.acting import post, row_of
 from tests.sizes import GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError, SimulatorError
+from tfgpu_magic.ground.report import Report
 from tfgpu_magic.lab.counters import HOURS
-from tfgpu_magic.model.report import Report
-from tfgpu_magic.monitor.board import directory, machine_board
-from tfgpu_magic.monitor.board.directory import BoardDirectory, checked
-from tfgpu_magic.monitor.board.machine_board import MachineBoard
-from tfgpu_magic.monitor.board.report_files import PREFIX, ReportFiles
-from tfgpu_magic.monitor.board.snapshot_file import SNAPSHOT
-from tfgpu_magic.monitor.owners.cgroups import named
-from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.machine.board import directory, machine_board
+from tfgpu_magic.machine.board.directory import BoardDirectory, checked
+from tfgpu_magic.machine.board.machine_board import MachineBoard
+from tfgpu_magic.machine.board.report_files import PREFIX, ReportFiles
+from tfgpu_magic.machine.board.snapshot_file import SNAPSHOT
+from tfgpu_magic.machine.owners.cgroups import named
+from tfgpu_magic.machine.owners.pids import began
 from tfgpu_magic.simgpu import Machine, build
 
 ROOT = Path(__file__).parents[2]

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sizes import GIB
+from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.lab import counters
 from tfgpu_magic.lab.counters import HOURS, Hours, HoursFile, Total
-from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.directory import boot
-from tfgpu_magic.monitor.board.machine_board import MachineDirectory
-from tfgpu_magic.monitor.board.unused import AFTER, LONGEST_GAP, Ledger
+from tfgpu_magic.machine.board.directory import boot
+from tfgpu_magic.machine.board.machine_board import MachineDirectory
+from tfgpu_magic.machine.board.unused import AFTER, LONGEST_GAP, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -25,12 +25,12 @@ from tests.processes import ours
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
+from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.lab import exporter
 from tfgpu_magic.lab.counters import Hours, Total
 from tfgpu_magic.lab.exporter import METRICS, UNKNOWN, LimitFacts, MachineSeen, UserNames, families
-from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.snapshot_file import Reading
-from tfgpu_magic.monitor.driver.schedule import ASLEEP
+from tfgpu_magic.machine.board.snapshot_file import Reading
+from tfgpu_magic.machine.driver.schedule import ASLEEP
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ def test_beside_the_service_it_tells_what_is_held_and_without_it_that_it_is_not_
     with running(machine, "exporter", "--port", "0") as (process, url):
         assert url.startswith("http://127.0.0.1:")
         assert scraped(url) == {"up": {(): 0}}
-        assert ours(machine, "monitor.collector") == []  # nobody asks the driver for it
+        assert ours(machine, "machine.collector") == []  # nobody asks the driver for it
         assert not (tmp_path / "own").exists()
         with running(machine, "collect") as (service, _):
             found = until(lambda: scraped(url), lambda found: "held_byte_seconds_total" in found)

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from tests.processes import run
 from tests.sizes import GIB
+from tfgpu_magic.ground.rows import Table
+from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.lab.counters import HoursFile
-from tfgpu_magic.model.rows import Table
-from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.machine_board import MachineDirectory
-from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader, SnapshotWriter
-from tfgpu_magic.monitor.board.unused import Ledger
-from tfgpu_magic.monitor.owners.attribution import Owners
-from tfgpu_magic.monitor.owners.holders import HolderFacts, Holders
-from tfgpu_magic.monitor.table import message
-from tfgpu_magic.monitor.table.fetch import Posted
-from tfgpu_magic.monitor.table.tabulate import make
+from tfgpu_magic.machine.board.machine_board import MachineDirectory
+from tfgpu_magic.machine.board.snapshot_file import SnapshotReader, SnapshotWriter
+from tfgpu_magic.machine.board.unused import Ledger
+from tfgpu_magic.machine.owners.attribution import Owners
+from tfgpu_magic.machine.owners.holders import HolderFacts, Holders
+from tfgpu_magic.tell import message
+from tfgpu_magic.tell.fetch import Posted
+from tfgpu_magic.tell.tabulate import make
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,12 +12,12 @@ import pytest
 
 from tests.lab.users import as_user, root_only
 from tests.waiting import until
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.board import machine_board, snapshot_file
-from tfgpu_magic.monitor.board.machine_board import MachineBoard, MachineDirectory
-from tfgpu_magic.monitor.board.snapshot_file import SNAPSHOT, SnapshotWriter
-from tfgpu_magic.monitor.board.viewers import READING_TIMEOUT
-from tfgpu_magic.monitor.driver.schedule import ASLEEP
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
+from tfgpu_magic.machine.board import machine_board, snapshot_file
+from tfgpu_magic.machine.board.machine_board import MachineBoard, MachineDirectory
+from tfgpu_magic.machine.board.snapshot_file import SNAPSHOT, SnapshotWriter
+from tfgpu_magic.machine.board.viewers import READING_TIMEOUT
+from tfgpu_magic.machine.driver.schedule import ASLEEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

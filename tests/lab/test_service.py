@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from tests.lab.units import judged
-from tests.monitor.boards import collectors, fresh
+from tests.machine.boards import collectors, fresh
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.lab import counters, service
-from tfgpu_magic.monitor.board import machine_board
-from tfgpu_magic.monitor.owners.pids import began
-from tfgpu_magic.monitor.see import Watch, snapshot
+from tfgpu_magic.machine.board import machine_board
+from tfgpu_magic.machine.owners.pids import began
+from tfgpu_magic.machine.see import Watch, snapshot
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -46,8 +46,8 @@ finally:
 LATER = """
 import json
 from tfgpu_magic.lab.service import serve
-from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.board.snapshot_file import Published
+from tfgpu_magic.ground.snapshot import Snapshot
+from tfgpu_magic.machine.board.snapshot_file import Published
 
 to_json, to_bytes = Snapshot.to_json, Published.to_bytes
 

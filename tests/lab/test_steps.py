@@ -22,10 +22,10 @@ from tfgpu_magic import policy
 from tfgpu_magic.doctor.checks.idle import idle
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import MonitorError, PolicyError
+from tfgpu_magic.ground.report import GpuUse, Parked
+from tfgpu_magic.ground.rows import Notebook, ProcessRow, Table
 from tfgpu_magic.lab import steps
 from tfgpu_magic.lab.steps import IdleSteps
-from tfgpu_magic.model.report import GpuUse, Parked
-from tfgpu_magic.model.rows import Notebook, ProcessRow, Table
 from tfgpu_magic.parking.outcome import ParkOutcome
 from tfgpu_magic.policy.settings import removed
 from tfgpu_magic.server.kernels import Kernels

@@ -14,7 +14,7 @@ from tests.machines import machine_of
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tfgpu_magic.engine import engine
-from tfgpu_magic.model.answer import OFFERS
+from tfgpu_magic.ground.answer import OFFERS
 from tfgpu_magic.notebook import chooser
 from tfgpu_magic.notebook.chooser import MIME
 from tfgpu_magic.simgpu import Machine

@@ -13,8 +13,8 @@ import pytest
 from tests.magic.cells import NOT, Cells, in_a_process
 from tests.magic.shell import Seen, cells, configured
 from tests.processes import QUIET, run
-from tfgpu_magic.monitor import starting
-from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.machine import starting
+from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.policy.settings import removed
 from tfgpu_magic.simgpu import Machine
 

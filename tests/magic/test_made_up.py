@@ -10,7 +10,7 @@ import pytest
 from tests.magic.shell import Seen, cells, each
 from tests.processes import run
 from tests.slack import SLACK
-from tfgpu_magic.model.message import msg
+from tfgpu_magic.ground.message import msg
 from tfgpu_magic.notebook import complete
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.policy.word import Above, Flag, ParsedLine, Word

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from IPython.core.events import EventManager, available_events
 
-from tests.monitor.boards import descriptors
+from tests.machine.boards import descriptors
 from tests.waiting import until
 from tfgpu_magic.frameworks import self_report
-from tfgpu_magic.model.report import GpuUse, Report
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.report_files import ReportFile
+from tfgpu_magic.ground.report import GpuUse, Report
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.report_files import ReportFile
 from tfgpu_magic.notebook import reporter
 from tfgpu_magic.notebook.reporter import Reporter
 

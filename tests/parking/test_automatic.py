@@ -12,7 +12,7 @@ from tests.parking.notebooks import SLOW, Parkable, Site, ask, heard
 from tests.processes import run
 from tests.sizes import CONTEXT, LITTLE, MIB
 from tests.waiting import until
-from tfgpu_magic.monitor.board import wanted
+from tfgpu_magic.machine.board import wanted
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def test_when_needed_it_stays_until_another_process_finds_no_room(
 ) -> None:
     looks = tmp_path / "looks"
     trained.run(
-        "from tfgpu_magic.monitor.board import wanted\n"
+        "from tfgpu_magic.machine.board import wanted\n"
         f"asked, log = wanted.by_others, open({str(looks)!r}, 'a', buffering=1)\n"
         "wanted.by_others = lambda: print(found := asked(), file=log) or found\n"
         "%tf_gpu park --auto 200ms --when-needed"

@@ -16,7 +16,7 @@ from tests.parking.notebooks import MODEL, PARK, SLOW, Parkable, Site, answered,
 from tests.processes import run
 from tests.sizes import MIB
 from tests.waiting import until
-from tfgpu_magic.monitor.board import wanted
+from tfgpu_magic.machine.board import wanted
 from tfgpu_magic.parking.frameworks import UNREADABLE
 from tfgpu_magic.simgpu import Machine
 

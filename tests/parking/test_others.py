@@ -17,7 +17,7 @@ from tests.sizes import LITTLE, MIB
 from tests.waiting import until
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.frameworks import self_report
-from tfgpu_magic.model.report import Parked
+from tfgpu_magic.ground.report import Parked
 from tfgpu_magic.parking import other_notebooks
 from tfgpu_magic.parking.outcome import BUSY, UNLOADED, ParkOutcome
 

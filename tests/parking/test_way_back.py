@@ -19,8 +19,8 @@ from tests.sizes import LITTLE, MIB
 from tests.tf.on_machine import held, here
 from tests.waiting import until
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.model.snapshot import Gpu
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.ground.snapshot import Gpu
+from tfgpu_magic.machine.see import look
 from tfgpu_magic.parking import arrays as arrays_module
 from tfgpu_magic.parking.arrays import MovedArrays
 from tfgpu_magic.parking.frameworks import UNREADABLE, ParkingError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tfgpu_magic import host
+from tfgpu_magic.ground import host
 from tfgpu_magic.parking import automatic
 from tfgpu_magic.parking.automatic import Automatic
 from tfgpu_magic.parking.parts import PARK

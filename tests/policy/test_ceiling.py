@@ -9,7 +9,7 @@ import pytest
 from tests.policy.test_plan import after, check, gpu, kernel, planned, snapshot
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import PolicyError, Refused
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fallback
 from tfgpu_magic.policy.ceiling import Ceiling, read, safe
 from tfgpu_magic.policy.parser import parse

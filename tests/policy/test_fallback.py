@@ -8,7 +8,7 @@ import pytest
 
 from tests.policy.test_plan import gpu, kernel, snapshot
 from tfgpu_magic.errors import TooLate
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fallback
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.process_state import DEVICES, GROWTH, ProcessState, Stage

@@ -13,7 +13,7 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks.jax.framework import Jax
 from tfgpu_magic.frameworks.registry import Framework
 from tfgpu_magic.frameworks.torch.framework import Torch
-from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.framework_plan import FrameworkRequest, FrameworkState
 from tfgpu_magic.policy.memory import Percentage, add, part

@@ -11,21 +11,21 @@ import pytest
 from tests.processes import PATIENCE
 from tfgpu_magic.engine import engine, other_processes
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.simgpu import Machine
 
 LOCK = """
 import fcntl, os
 from tfgpu_magic.engine.other_processes import LOCK
-from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.directory import BoardDirectory
 try:
     fcntl.lockf(BoardDirectory().open(LOCK, os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)
     print("free")
 except BlockingIOError:
     print("held")
 """
-WANTED = "from tfgpu_magic.monitor.board import wanted; print(*wanted.by_others())"
+WANTED = "from tfgpu_magic.machine.board import wanted; print(*wanted.by_others())"
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.sizes import GIB
-from tfgpu_magic import units
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.ground import units
 from tfgpu_magic.notebook.words import line
 from tfgpu_magic.notebook.words.table import WORDS
 from tfgpu_magic.policy.arguments import MOST_PARTS

@@ -11,8 +11,8 @@ import pytest
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import Refused, TooLate
-from tfgpu_magic.model.message import Severity
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.ground.message import Severity
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fallback
 from tfgpu_magic.policy.ceiling import read
 from tfgpu_magic.policy.parser import parse

@@ -12,9 +12,9 @@ from tests.policy.test_plan import kernel, snapshot
 from tests.sizes import GIB, MIB
 from tfgpu_magic.engine.other_processes import picks
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.model.message import Severity
-from tfgpu_magic.model.report import GpuUse, Report
-from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.ground.message import Severity
+from tfgpu_magic.ground.report import GpuUse, Report
+from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.plan import Plan, make
 from tfgpu_magic.policy.promises import Promise, gather, standing

@@ -10,8 +10,8 @@ import pytest
 from tests.policy.test_plan import FOUR, INSTANCE, LOST, MIG, NO_DRIVER, gpu, kernel, planned, snapshot
 from tests.sizes import MIB
 from tfgpu_magic.errors import Refused, TooLate
-from tfgpu_magic.model.message import FrontEnd
-from tfgpu_magic.model.snapshot import Gpu, Process
+from tfgpu_magic.ground.message import FrontEnd
+from tfgpu_magic.ground.snapshot import Gpu, Process
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.plan import make
 from tfgpu_magic.policy.policy import NOTHING

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.processes import run
-from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.policy.process_state import predict_shown
 from tfgpu_magic.simgpu import Machine
 
@@ -51,7 +51,7 @@ def _compare(order: str | None) -> list[object]:
     import os
 
     from tfgpu_magic.frameworks import cuda
-    from tfgpu_magic.monitor.see import look
+    from tfgpu_magic.machine.see import look
     from tfgpu_magic.policy.process_state import predict_shown
 
     gpus = look().gpus

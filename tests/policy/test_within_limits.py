@@ -22,8 +22,8 @@ from tests.sizes import GIB, MIB
 from tests.tf.on_machine import fill, first_op, held, refused, status_text
 from tfgpu_magic.engine import engine
 from tfgpu_magic.errors import SimulatorError
-from tfgpu_magic.monitor.driver import limits
-from tfgpu_magic.monitor.see import DRIVER_TIMEOUT, look
+from tfgpu_magic.machine.driver import limits
+from tfgpu_magic.machine.see import DRIVER_TIMEOUT, look
 from tfgpu_magic.simgpu import Machine
 
 pytestmark = pytest.mark.skipif(

@@ -15,8 +15,8 @@ import pytest
 from tfgpu_magic import policy
 from tfgpu_magic.doctor.checks.idle import idle
 from tfgpu_magic.doctor.machine import ThisMachine
+from tfgpu_magic.ground.rows import Notebook
 from tfgpu_magic.lab.steps import IdleSteps, Lab
-from tfgpu_magic.model.rows import Notebook
 
 HOURS = '[idle]\nnotify = "1h"\nstop = "4h"\n'
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests.frameworks.cells_on_machine import stage
 from tests.lab.users import root_only
+from tests.machine.boards import end_collectors
 from tests.machines import machine_of
 from tests.magic.cells import NOT, Cells
-from tests.monitor.boards import end_collectors
 from tests.processes import NOBODYS_PID
 from tests.sizes import GIB
 from tests.waiting import until
@@ -25,11 +25,11 @@ from tfgpu_magic.doctor.checks.table import examine
 from tfgpu_magic.doctor.finding import REPORT
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.engine.status import status
+from tfgpu_magic.ground import phrases
+from tfgpu_magic.ground.answer import _width
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.lab.exporter import MachineSeen, families
-from tfgpu_magic.model import phrases
-from tfgpu_magic.model.answer import _width
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.see import DRIVER_TIMEOUT, Watch, look
+from tfgpu_magic.machine.see import DRIVER_TIMEOUT, Watch, look
 from tfgpu_magic.simgpu import Machine
 
 apart = machine_of("2x8GiB")
@@ -49,7 +49,7 @@ HIDDEN = """
 import ctypes, encodings.idna, os, subprocess, traceback  # as root: another user may not reach this Python
 from pathlib import Path
 from tests.magic.test_server_client import listening, tell
-from tfgpu_magic.monitor.owners.attribution import Owners
+from tfgpu_magic.machine.owners.attribution import Owners
 from tfgpu_magic.notebook import server_client
 
 subprocess.run(["mount", "-t", "proc", "-o", "hidepid=1", "proc", "/proc"], check=True)
@@ -258,10 +258,10 @@ def test_jupyter_13_a_refusal_has_a_line_for_it(machine: Machine) -> None:
 
 
 MOVES = """
-from tfgpu_magic.monitor.collector import read
-from tfgpu_magic.monitor.driver.nvml import NvmlReader
-from tfgpu_magic.monitor.table.tabulate import Known, make
-from tfgpu_magic.monitor.see import Watch
+from tfgpu_magic.machine.collector import read
+from tfgpu_magic.machine.driver.nvml import NvmlReader
+from tfgpu_magic.tell.tabulate import Known, make
+from tfgpu_magic.machine.see import Watch
 from tfgpu_magic.simgpu import Machine
 
 machine, reader = Machine.current(), NvmlReader()

@@ -11,7 +11,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 from tests.jupyter import execute
-from tests.monitor.boards import end_collectors
+from tests.machine.boards import end_collectors
 from tests.slack import SLACK
 from tests.tf.test_reporter import board
 from tests.waiting import until

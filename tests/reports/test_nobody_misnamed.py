@@ -17,8 +17,8 @@ from tests.server.acting import Kernel, post, row_of
 from tests.server.conftest import machine, serve, server  # noqa: F401  fixtures
 from tests.server.streaming import rows, streaming
 from tests.waiting import until
-from tfgpu_magic.monitor.owners.attribution import Owners
-from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.machine.owners.attribution import Owners
+from tfgpu_magic.machine.owners.pids import began
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,7 +139,7 @@ def test_jupyter_10_a_notebook_of_vs_code_is_called_by_its_own_name(server: Serv
 
     assert (row["owner"], "path" in row) == ("train.ipynb", False)  # where its file is, VS Code alone knows
     notebook.run("__vsc_ipynb_file__ = '/home/ann/work/train.ipynb'")
-    own = notebook.run("from tfgpu_magic.monitor.owners.pids import notebook_of; print(notebook_of(get_ipython()))")
+    own = notebook.run("from tfgpu_magic.machine.owners.pids import notebook_of; print(notebook_of(get_ipython()))")
     assert own == "/home/ann/work/train.ipynb\n"
     notebook.end()
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.monitor.boards import end_collectors, root_only
+from tests.machine.boards import end_collectors, root_only
 from tests.processes import QUIET
 from tfgpu_magic.doctor.checks import board
 from tfgpu_magic.doctor.machine import ThisMachine
-from tfgpu_magic.monitor.board import directory
-from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.machine.board import directory
+from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.simgpu import Machine
 
-LOOK = "from tfgpu_magic.monitor.see import Watch\nwith Watch(linger=1) as live: print(live.wait(60).age is not None)"
+LOOK = "from tfgpu_magic.machine.see import Watch\nwith Watch(linger=1) as live: print(live.wait(60).age is not None)"
 DAYS = 86400.0
 
 
@@ -80,9 +80,9 @@ SAY = '''
 import sys
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.leases import lease_file
-from tfgpu_magic.model.report import Report
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.report_files import ReportFile
+from tfgpu_magic.ground.report import Report
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.report_files import ReportFile
 file = ReportFile(BoardDirectory())
 file.post(Report(pid=1, summary=sys.argv[1]))
 TABLE = lease_file.LeaseFile()
@@ -118,7 +118,7 @@ def test_jupyter_6_a_login_in_between_makes_no_second_table_of_leases(machine: M
 APART = """
 import sys
 from pathlib import Path
-from tfgpu_magic.monitor.board import directory
+from tfgpu_magic.machine.board import directory
 directory._TEMPORARY = Path(sys.argv[1])
 with directory.BoardDirectory() as place:
     print(place.path, flush=True)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from tests.jupyter import Notebook
-from tests.monitor.boards import end_collectors, published
+from tests.machine.boards import end_collectors, published
 from tests.server.streaming import State, rows, streaming
-from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.directory import BoardDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.jupyter import LEAN, Server, serving
-from tests.monitor.boards import end_collectors
+from tests.machine.boards import end_collectors
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]

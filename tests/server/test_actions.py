@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.machine.owners.pids import began
 from tfgpu_magic.server import actions
 
 SELF = os.getpid()

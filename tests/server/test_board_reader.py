@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from tests.waiting import until
-from tfgpu_magic.monitor.see import Watch
+from tfgpu_magic.machine.see import Watch
 from tfgpu_magic.server.feed import BROKEN, BoardReader
 
 if TYPE_CHECKING:
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from tfgpu_magic.monitor.table.message import WireState
     from tfgpu_magic.simgpu import Machine
+    from tfgpu_magic.tell.message import WireState
 
 KERNEL = """
 import os, sys
 from tests.figures import tensorflow
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.report_files import ReportFile
-from tfgpu_magic.model.report import GpuUse, Report
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.report_files import ReportFile
+from tfgpu_magic.ground.report import GpuUse, Report
 report_file = ReportFile(BoardDirectory())
 for used in (1, 2):
     report_file.post(Report(pid=1, summary="", uses=(GpuUse(gpu="0", figures=tensorflow(used, used)),)))

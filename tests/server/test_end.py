@@ -14,14 +14,14 @@ import psutil
 import pytest
 
 from tests.jupyter import Server
-from tests.monitor.boards import board_of, collectors, pass_readings
+from tests.machine.boards import board_of, collectors, pass_readings
 from tests.processes import NOBODYS_PID
 from tests.server.conftest import Serve
 from tests.server.streaming import fresh, rows, streaming
 from tests.sizes import MIB
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.monitor.board import viewers
+from tfgpu_magic.machine.board import viewers
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from tests.processes import among_own_pids, choose_pid
 from tests.server.acting import Kernel, post, row_of
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.machine.owners.pids import began
 from tfgpu_magic.server import actions
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import pytest
 from tornado.websocket import WebSocketClosedError
 
 from tests.slack import SLACK
-from tfgpu_magic.model.rows import Notebook, Table
-from tfgpu_magic.monitor.table import message
+from tfgpu_magic.ground.rows import Notebook, Table
 from tfgpu_magic.server import feed as feeding
 from tfgpu_magic.server.feed import Client, Feed, States
 from tfgpu_magic.server.job_thread import JobThread
+from tfgpu_magic.tell import message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

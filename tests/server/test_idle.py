@@ -12,13 +12,13 @@ from psutil import Process
 from tornado.websocket import websocket_connect
 
 from tests.jupyter import Server, serving, until
-from tests.monitor.boards import board_of, pass_report
+from tests.machine.boards import board_of, pass_report
 from tests.server.acting import Kernel
 from tests.server.streaming import end
-from tfgpu_magic.model.report import Report
-from tfgpu_magic.model.rows import Notebook
-from tfgpu_magic.monitor.board.report_files import ReportFiles
-from tfgpu_magic.monitor.owners.attribution import together
+from tfgpu_magic.ground.report import Report
+from tfgpu_magic.ground.rows import Notebook
+from tfgpu_magic.machine.board.report_files import ReportFiles
+from tfgpu_magic.machine.owners.attribution import together
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from jupyter_client.session import Session
 from jupyter_events import EventLogger
 from jupyter_server import DEFAULT_EVENTS_SCHEMA_PATH
 
-from tfgpu_magic.model.rows import Notebook
+from tfgpu_magic.ground.rows import Notebook
 from tfgpu_magic.server.kernels import Kernels
 
 KNOWN = "0123abcd-and-more"

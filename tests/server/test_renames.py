@@ -28,9 +28,9 @@ subprocess.run(["sh", "-c", f"{sys.executable} -c '{{code}}' >/dev/null 2>&1 & e
 """
 OTHERS = """
 from pathlib import PurePath
-from tfgpu_magic.monitor.table import fetch
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.report_files import ReportFiles
+from tfgpu_magic.tell import fetch
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.report_files import ReportFiles
 owners = sorted(row.owner.text for row in fetch.table().processes)
 with BoardDirectory() as place:
     print(owners, sorted(PurePath(one.notebook).name for one in ReportFiles(place).read() if one.notebook))

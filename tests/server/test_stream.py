@@ -12,16 +12,16 @@ import pytest
 from tornado.websocket import websocket_connect
 
 from tests.jupyter import Server, serving
-from tests.monitor.boards import board_of, pass_readings, wanted
+from tests.machine.boards import board_of, pass_readings, wanted
 from tests.server.conftest import ENABLED, Serve
 from tests.server.streaming import end, fresh, request, rows, streaming
 from tests.sizes import GIB
 from tests.waiting import until
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
-from tfgpu_magic.monitor.see import UNWATCHED_LISTS_EVERY
-from tfgpu_magic.monitor.table.message import VERSION
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.snapshot_file import SnapshotReader
+from tfgpu_magic.machine.see import UNWATCHED_LISTS_EVERY
 from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.tell.message import VERSION
 
 
 def snapshot(server: Server) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.jupyter import Server
-from tests.monitor.boards import spoiled, the_collector
+from tests.machine.boards import spoiled, the_collector
 from tests.server.streaming import Stream, fresh, streaming
 from tfgpu_magic.simgpu import Machine
 

@@ -24,10 +24,10 @@ from tests.sizes import GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
-from tfgpu_magic.model.report import Report
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.report_files import ReportFiles
-from tfgpu_magic.monitor.owners.pids import notebook_of
+from tfgpu_magic.ground.report import Report
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.report_files import ReportFiles
+from tfgpu_magic.machine.owners.pids import notebook_of
 from tfgpu_magic.notebook.publisher import Publisher
 from tfgpu_magic.notebook.reporter import SHARE, Reporter
 from tfgpu_magic.policy.process_state import Stage

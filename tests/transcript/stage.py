@@ -19,7 +19,7 @@ from scripts._notebooks import PATIENT
 from tests.jupyter import LEAN
 from tests.processes import ENVIRONMENT, PATIENCE, QUIET, run
 from tests.waiting import until
-from tfgpu_magic.host import SIMULATED_USER
+from tfgpu_magic.ground.host import SIMULATED_USER
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.demo.machine import KERNEL, named
 
@@ -57,7 +57,7 @@ RULES = {
 SETUP = """\
 import os, pathlib
 from tfgpu_magic import policy
-from tfgpu_magic.monitor import see
+from tfgpu_magic.machine import see
 from tfgpu_magic.root import trust
 see._SLOW_AFTER = 60.0
 policy.FILE = pathlib.Path({file!r})

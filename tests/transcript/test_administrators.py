@@ -21,7 +21,7 @@ from tests.sizes import GIB
 from tests.transcript.kept import compare, kept
 from tests.transcript.stage import MACHINES, alike, machine_of
 from tests.waiting import until
-from tfgpu_magic.host import SIMULATED_USER
+from tfgpu_magic.ground.host import SIMULATED_USER
 from tfgpu_magic.lab.counters import Total
 from tfgpu_magic.lab.exporter import UNKNOWN, LimitFacts, MachineSeen, families
 from tfgpu_magic.simgpu import Machine

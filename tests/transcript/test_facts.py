@@ -19,7 +19,7 @@ from tests.waiting import until
 from tfgpu_magic import policy
 from tfgpu_magic.doctor.checks import table
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.host import SIMULATED_USER
+from tfgpu_magic.ground.host import SIMULATED_USER
 from tfgpu_magic.lab.steps import _UnseenError
 
 if TYPE_CHECKING:

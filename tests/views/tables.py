@@ -7,8 +7,8 @@ from dataclasses import replace
 from tests.figures import pytorch, tensorflow
 from tests.rows import gpu_row, process_row
 from tests.sizes import GIB
-from tfgpu_magic.model.report import GpuUse, LogicalGpu
-from tfgpu_magic.model.rows import ProcessRow, Share, Table
+from tfgpu_magic.ground.report import GpuUse, LogicalGpu
+from tfgpu_magic.ground.rows import ProcessRow, Share, Table
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202eevil\n\x1b[31m\ud800&quot;"
 

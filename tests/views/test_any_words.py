@@ -15,9 +15,9 @@ from tests.policy.test_plan import FOUR, MIG, gpu, planned
 from tfgpu_magic.command import dispatch, wording
 from tfgpu_magic.engine import offers
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
+from tfgpu_magic.ground import html
+from tfgpu_magic.ground.message import FrontEnd, Line, Message, Severity
 from tfgpu_magic.isolate.cells import cell
-from tfgpu_magic.model import html
-from tfgpu_magic.model.message import FrontEnd, Line, Message, Severity
 from tfgpu_magic.notebook import chooser
 from tfgpu_magic.notebook.words import line
 from tfgpu_magic.policy.process_state import Stage

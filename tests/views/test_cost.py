@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.sizes import GIB
-from tfgpu_magic.model import terminal
-from tfgpu_magic.model.rows import Notebook, Owner, Table
-from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.board.history import History
-from tfgpu_magic.monitor.owners import attribution
-from tfgpu_magic.monitor.table import message
-from tfgpu_magic.monitor.table.tabulate import Known, make
+from tfgpu_magic.ground import terminal
+from tfgpu_magic.ground.rows import Notebook, Owner, Table
+from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.machine.board.history import History
+from tfgpu_magic.machine.owners import attribution
+from tfgpu_magic.tell import message
+from tfgpu_magic.tell.tabulate import Known, make
 
 
 def table(gpus: int, notebooks: int) -> Table:

@@ -14,10 +14,10 @@ from tests.figures import pytorch, tensorflow
 from tests.rows import gpu_row, process_row
 from tests.sizes import GIB
 from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE
-from tfgpu_magic.model.report import GpuUse, LogicalGpu
-from tfgpu_magic.model.rows import Notebook, Table
-from tfgpu_magic.monitor.board.history import History
-from tfgpu_magic.monitor.table import message
+from tfgpu_magic.ground.report import GpuUse, LogicalGpu
+from tfgpu_magic.ground.rows import Notebook, Table
+from tfgpu_magic.machine.board.history import History
+from tfgpu_magic.tell import message
 
 LEAVES = st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
 STATES = st.recursive(

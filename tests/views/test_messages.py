@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tfgpu_magic.model.message import (
+from tfgpu_magic.ground.message import (
     HELP,
     IPYTHON,
     MAGIC,

@@ -12,10 +12,10 @@ from tests.figures import pytorch, tensorflow
 from tests.rows import changed, changed_gpu
 from tests.sizes import GIB
 from tfgpu_magic.engine.status import Status
-from tfgpu_magic.model import phrases
-from tfgpu_magic.model.report import GpuUse, Parked
-from tfgpu_magic.model.rows import Notebook
-from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.ground import phrases
+from tfgpu_magic.ground.report import GpuUse, Parked
+from tfgpu_magic.ground.rows import Notebook
+from tfgpu_magic.ground.snapshot import Gpu
 
 from .tables import BUSY, EMPTY, process
 from .test_table import Page, html

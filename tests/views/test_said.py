@@ -6,11 +6,11 @@ import pytest
 
 from tests.views.tables import HOSTILE
 from tfgpu_magic.engine import other_processes
-from tfgpu_magic.model import phrases
-from tfgpu_magic.model.message import in_lines
-from tfgpu_magic.model.rows import Owner, Table
-from tfgpu_magic.model.snapshot import Process, Snapshot
-from tfgpu_magic.monitor.table import fetch
+from tfgpu_magic.ground import phrases
+from tfgpu_magic.ground.message import in_lines
+from tfgpu_magic.ground.rows import Owner, Table
+from tfgpu_magic.ground.snapshot import Process, Snapshot
+from tfgpu_magic.tell import fetch
 
 
 def test_below_a_tables_text_a_note_has_its_lines_and_each_is_safe() -> None:

@@ -12,9 +12,9 @@ from tests.figures import jax
 from tests.rows import changed, changed_gpu
 from tests.sizes import GIB
 from tfgpu_magic.engine.status import Status
-from tfgpu_magic.model.message import warning
-from tfgpu_magic.model.report import GpuUse, LogicalGpu
-from tfgpu_magic.model.rows import Share, Table
+from tfgpu_magic.ground.message import warning
+from tfgpu_magic.ground.report import GpuUse, LogicalGpu
+from tfgpu_magic.ground.rows import Share, Table
 
 from .tables import ABSENT, BUSY, EMPTY, HOSTILE, process, torch
 

@@ -11,9 +11,9 @@ from tests.figures import tensorflow
 from tests.rows import changed, changed_gpu
 from tests.sizes import GIB
 from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE, process
-from tfgpu_magic.model.report import GpuUse
-from tfgpu_magic.model.rows import Table
-from tfgpu_magic.model.terminal import screen
+from tfgpu_magic.ground.report import GpuUse
+from tfgpu_magic.ground.rows import Table
+from tfgpu_magic.ground.terminal import screen
 
 USED = replace(
     BUSY,

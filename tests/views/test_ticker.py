@@ -10,8 +10,8 @@ import pytest
 
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.model.rows import Table
-from tfgpu_magic.monitor.board.history import History
+from tfgpu_magic.ground.rows import Table
+from tfgpu_magic.machine.board.history import History
 from tfgpu_magic.notebook import widget
 from tfgpu_magic.notebook.widget import MemoryTable
 

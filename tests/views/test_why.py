@@ -13,9 +13,9 @@ from tests.insight.cases import case, gpu, holding, pool, row, shortage
 from tests.rows import changed
 from tests.sizes import GIB, MIB
 from tests.views.tables import HOSTILE
+from tfgpu_magic.ground.answer import OFFERS, Part, facts
 from tfgpu_magic.insight.why.answer import NONE, NOTHING, TRIED, Why
 from tfgpu_magic.insight.why.explanation import Remedy
-from tfgpu_magic.model.answer import OFFERS, Part, facts
 
 LIMITED = case(
     cell=5,

@@ -11,12 +11,12 @@ from tests.rows import changed, changed_gpu
 from tests.sizes import GIB
 from tests.views.tables import BUSY, process
 from tests.views.test_message import live
+from tfgpu_magic.ground import TENSORFLOW
+from tfgpu_magic.ground.report import GpuUse, Parked
+from tfgpu_magic.ground.rows import Notebook
 from tfgpu_magic.lab import exporter
-from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.report import GpuUse, Parked
-from tfgpu_magic.model.rows import Notebook
-from tfgpu_magic.monitor.driver.nvml import SENSORS
-from tfgpu_magic.monitor.table import message
+from tfgpu_magic.machine.driver.nvml import SENSORS
+from tfgpu_magic.tell import message
 
 PAGE = Path(__file__).parents[2] / "labextension/src/view"
 

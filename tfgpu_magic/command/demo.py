@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tfgpu_magic.command.dispatch import is_drawn_on
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.machine.see import look
 from tfgpu_magic.simgpu.demo import lab
 from tfgpu_magic.simgpu.demo.machine import simulated
 

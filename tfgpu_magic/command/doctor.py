@@ -10,7 +10,7 @@ from tfgpu_magic.doctor import finding as doctor
 from tfgpu_magic.doctor.checks.table import CHECKS, examine
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import TfGpuError
-from tfgpu_magic.model.message import Message, Severity
+from tfgpu_magic.ground.message import Message, Severity
 
 FAULTY = 1
 """The exit status where there is a fault."""

@@ -6,7 +6,7 @@ import argparse
 
 from tfgpu_magic.command.wording import SHELL, WORDS, frameworks, in_shell
 from tfgpu_magic.engine import engine
-from tfgpu_magic.model.answer import Document
+from tfgpu_magic.ground.answer import Document
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:

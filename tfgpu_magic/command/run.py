@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import NoReturn
 
-from tfgpu_magic import units
 from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, python_program
 from tfgpu_magic.command.wording import SHELL, WORDS, frameworks, in_shell
@@ -27,6 +26,7 @@ from tfgpu_magic.engine import engine, every_framework, in_force
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME, environment, export
+from tfgpu_magic.ground import units
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy import POLICY, parser, script
 from tfgpu_magic.policy.plan import Plan

@@ -8,11 +8,11 @@ import time
 from dataclasses import replace
 
 from tfgpu_magic.engine.status import Status
+from tfgpu_magic.ground import phrases
 from tfgpu_magic.lab import counters
-from tfgpu_magic.model import phrases
-from tfgpu_magic.monitor.board.history import History
-from tfgpu_magic.monitor.see import DRIVER_TIMEOUT
-from tfgpu_magic.monitor.table import fetch, message
+from tfgpu_magic.machine.board.history import History
+from tfgpu_magic.machine.see import DRIVER_TIMEOUT
+from tfgpu_magic.tell import fetch, message
 
 UNSEEN = 1
 """The exit status where no GPU could be looked at."""

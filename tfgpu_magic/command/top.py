@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 
 from tfgpu_magic.command import status
 from tfgpu_magic.command.dispatch import is_drawn_on
-from tfgpu_magic.model import terminal
-from tfgpu_magic.model.rows import Table
-from tfgpu_magic.monitor.table.fetch import Watcher, failure
+from tfgpu_magic.ground import terminal
+from tfgpu_magic.ground.rows import Table
+from tfgpu_magic.tell.fetch import Watcher, failure
 
 EVERY = 1.0
 """Seconds between two looks."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from tfgpu_magic.errors import Refused, TfGpuError
-from tfgpu_magic.model.message import FrontEnd, Line
+from tfgpu_magic.ground.message import FrontEnd, Line
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.parser import POLICY_WORDS, usage
 

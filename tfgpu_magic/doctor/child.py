@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfgpu_magic import probe
+from tfgpu_magic.ground import probe
+from tfgpu_magic.ground.probe import Probe
 from tfgpu_magic.isolate.process.exit_cause import describe
-from tfgpu_magic.probe import Probe
 
 IMPORTING = 120.0
 """Seconds for a process that imports much, as TensorFlow: that takes some seconds, and on a slow disk a minute."""

@@ -7,11 +7,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.monitor.driver.nvml import NvmlReader
-from tfgpu_magic.units import BINARY
+from tfgpu_magic.ground.units import BINARY
+from tfgpu_magic.machine.driver.nvml import NvmlReader
 
 if TYPE_CHECKING:
-    from tfgpu_magic.model.snapshot import Snapshot
+    from tfgpu_magic.ground.snapshot import Snapshot
 
 ROOM = 2 * BINARY["GiB"]
 """The bytes that must be free on a GPU before a context is made there: the others' programs come first."""

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tfgpu_magic._version import __version__
-from tfgpu_magic.model import phrases
-from tfgpu_magic.model.message import Fact, FrontEnd, Message, Severity
-from tfgpu_magic.units import rounded
+from tfgpu_magic.ground import phrases
+from tfgpu_magic.ground.message import Fact, FrontEnd, Message, Severity
+from tfgpu_magic.ground.units import rounded
 
 VERSION = 3
 """The version of the JSON: names and facts of findings stay what they are while it does."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from tfgpu_magic import probe
 from tfgpu_magic.doctor.child import Reply, ask
-from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.ground import probe
+from tfgpu_magic.ground.snapshot import Snapshot
+from tfgpu_magic.machine.see import look
 
 
 @dataclass

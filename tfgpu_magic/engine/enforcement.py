@@ -18,10 +18,10 @@ from tfgpu_magic.frameworks import NAMES, import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage, frozen, importing, note_import
-from tfgpu_magic.host import here
-from tfgpu_magic.model.message import Message, msg
-from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.see import look, snapshot
+from tfgpu_magic.ground.host import here
+from tfgpu_magic.ground.message import Message, msg
+from tfgpu_magic.ground.snapshot import Snapshot
+from tfgpu_magic.machine.see import look, snapshot
 from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy.plan import Plan, make, renew
 from tfgpu_magic.policy.policy import NOTHING, Policy

@@ -20,21 +20,21 @@ from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.frameworks import NAMES
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
-from tfgpu_magic.host import here, host
+from tfgpu_magic.ground import TENSORFLOW, phrases
+from tfgpu_magic.ground.answer import Document, grid, headline
+from tfgpu_magic.ground.host import here, host
+from tfgpu_magic.ground.message import Message, listed, msg
+from tfgpu_magic.ground.snapshot import Snapshot
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.leases.allocation import key
-from tfgpu_magic.model import TENSORFLOW, phrases
-from tfgpu_magic.model.answer import Document, grid, headline
-from tfgpu_magic.model.message import Message, listed, msg
-from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.board import wanted
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.machine.board import wanted
+from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy import plan as planning
 from tfgpu_magic.policy.memory import capacity
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import Policy
 from tfgpu_magic.policy.process_state import ProcessState, Stage
-from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
     from tfgpu_magic.policy.promises import Promise

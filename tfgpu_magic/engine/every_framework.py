@@ -10,9 +10,10 @@ from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.registry import Framework
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.message import Line, Message, in_a_row, listed, msg
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.ground import TENSORFLOW
+from tfgpu_magic.ground.message import Line, Message, in_a_row, listed, msg
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy import fallback, refusal
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState
@@ -21,7 +22,6 @@ from tfgpu_magic.policy.plan import Others, Plan, draft
 from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
 from tfgpu_magic.policy.process_state import DEVICES, ProcessState, Stage, showing
 from tfgpu_magic.policy.resolver import shares
-from tfgpu_magic.units import rounded
 
 
 def plan(

@@ -17,15 +17,15 @@ from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME, others_use_cuda
 from tfgpu_magic.frameworks.tensorflow import devices
-from tfgpu_magic.host import here, host
-from tfgpu_magic.model.message import RESTART
-from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.ground.host import here, host
+from tfgpu_magic.ground.message import RESTART
+from tfgpu_magic.ground.snapshot import Snapshot
+from tfgpu_magic.ground.units import MIB, rounded
+from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy.fit import MOST_HOLDERS, Device
 from tfgpu_magic.policy.memory import context_bytes, reserve_bytes
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.process_state import Stage
-from tfgpu_magic.units import MIB, rounded
 
 LEAST_CONTEXT = 96 * MIB
 """What CUDA holds beside a pool at the least: an idle context on a T4 is 105 MiB."""

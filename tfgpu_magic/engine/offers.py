@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from tfgpu_magic.model.answer import OFFERS
-from tfgpu_magic.model.message import FrontEnd, Message
+from tfgpu_magic.ground.answer import OFFERS
+from tfgpu_magic.ground.message import FrontEnd, Message
 
 if TYPE_CHECKING:
     from tfgpu_magic.errors import TfGpuError

@@ -9,19 +9,18 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfgpu_magic import host
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.model import phrases
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.report_files import ReportFiles
+from tfgpu_magic.ground import host, phrases
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.report_files import ReportFiles
 from tfgpu_magic.policy import promises
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from tfgpu_magic.model.report import Report
-    from tfgpu_magic.model.snapshot import Snapshot
+    from tfgpu_magic.ground.report import Report
+    from tfgpu_magic.ground.snapshot import Snapshot
     from tfgpu_magic.policy.policy import Policy
     from tfgpu_magic.policy.process_state import ProcessState
     from tfgpu_magic.policy.promises import Promise
@@ -104,7 +103,7 @@ def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str
         snapshot: the GPUs with the processes that hold memory.
         promises: those of other processes, which need hold none.
     """
-    from tfgpu_magic.monitor.table import fetch  # only a refusal or a note names processes
+    from tfgpu_magic.tell import fetch  # only a refusal or a note names processes
 
     holding = {process.pid for process in snapshot.processes}
     waiting = {promise.pid for promise in promises if promise.pid is not None} - holding

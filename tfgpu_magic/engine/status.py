@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import self_report
-from tfgpu_magic.host import here
-from tfgpu_magic.model import phrases
-from tfgpu_magic.model.answer import Answer, Part, gpus, headline, processes, sentence
-from tfgpu_magic.monitor.table import fetch
+from tfgpu_magic.ground import phrases
+from tfgpu_magic.ground.answer import Answer, Part, gpus, headline, processes, sentence
+from tfgpu_magic.ground.host import here
 from tfgpu_magic.policy import promises
 from tfgpu_magic.policy.process_state import ProcessState
+from tfgpu_magic.tell import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tfgpu_magic.model.message import Message
-    from tfgpu_magic.model.report import Report
-    from tfgpu_magic.model.rows import Table
-    from tfgpu_magic.model.snapshot import Snapshot
+    from tfgpu_magic.ground.message import Message
+    from tfgpu_magic.ground.report import Report
+    from tfgpu_magic.ground.rows import Table
+    from tfgpu_magic.ground.snapshot import Snapshot
 
 
 ONCE = "This is one look. The table that is drawn anew each second needs a notebook; here, say it again."

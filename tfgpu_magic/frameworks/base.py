@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.frameworks.shortage import Shortage
-from tfgpu_magic.model.report import Figure
+from tfgpu_magic.ground.report import Figure
 from tfgpu_magic.policy.framework_plan import FrameworkPlan
 from tfgpu_magic.policy.process_state import Stage
 

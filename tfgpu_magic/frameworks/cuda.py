@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 
-from tfgpu_magic.probe import PACKAGES, Probe, any_hangs
+from tfgpu_magic.ground.probe import PACKAGES, Probe, any_hangs
 
 LIBRARY = "libcuda.so.1"
 _CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.frameworks.cuda import answer; answer()"

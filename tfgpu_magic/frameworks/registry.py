@@ -16,7 +16,7 @@ from tfgpu_magic.frameworks.peaks import SharedPeaks
 from tfgpu_magic.frameworks.runtime import RUNTIME, alike
 from tfgpu_magic.frameworks.shortage import DRIVERS
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage, note_import
-from tfgpu_magic.model import TENSORFLOW
+from tfgpu_magic.ground import TENSORFLOW
 from tfgpu_magic.policy.process_state import Stage
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
-    from tfgpu_magic.model.report import Figure
+    from tfgpu_magic.ground.report import Figure
     from tfgpu_magic.policy.framework_plan import FrameworkPlan
 
 __all__ = ["FRAMEWORKS", "PEAKS", "RUNTIME", "Framework", "installed", "note_import"]

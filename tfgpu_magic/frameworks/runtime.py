@@ -28,14 +28,14 @@ from tfgpu_magic.frameworks.tensorflow.devices import (
     tensorflow,
     too_old,
 )
-from tfgpu_magic.host import host
-from tfgpu_magic.model.message import in_a_row
-from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.ground.host import host
+from tfgpu_magic.ground.message import in_a_row
+from tfgpu_magic.ground.snapshot import Gpu
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy import CEILING, process_state
 from tfgpu_magic.policy.plan import Others, Plan
 from tfgpu_magic.policy.policy import Policy
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
-from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
     from tfgpu_magic.policy.ceiling import Ceiling

@@ -11,17 +11,17 @@ from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
-from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.message import MAGIC, Message, msg
-from tfgpu_magic.model.report import GpuUse, LogicalGpu, Parked, Report
-from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.owners.pids import descendants
+from tfgpu_magic.ground import TENSORFLOW
+from tfgpu_magic.ground.message import MAGIC, Message, msg
+from tfgpu_magic.ground.report import GpuUse, LogicalGpu, Parked, Report
+from tfgpu_magic.ground.snapshot import Snapshot
+from tfgpu_magic.ground.units import rounded
+from tfgpu_magic.machine.owners.pids import descendants
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.fallback import foreseen
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.plan import Plan, in_words, renew, too_late
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, ProcessState, Stage
-from tfgpu_magic.units import rounded
 
 _Changed: TypeAlias = Mapping[str, Mapping[str, int | None]]
 

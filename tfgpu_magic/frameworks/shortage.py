@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tfgpu_magic.units import BINARY
+from tfgpu_magic.ground.units import BINARY
 
 Kind: TypeAlias = Literal["pool", "driver", "library"]
 """What found no memory: a framework's pool, CUDA's driver itself, or one of CUDA's libraries beside the pool."""

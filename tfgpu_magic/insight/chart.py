@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
+from tfgpu_magic.ground import phrases
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.insight.measurement import peak, pool_name
 from tfgpu_magic.insight.timeline import CellUse
-from tfgpu_magic.model import phrases
-from tfgpu_magic.units import rounded
 
 WIDTH, HEIGHT = 600, 100
 """The size of the box in its own units; it is drawn as wide as there is room."""

@@ -7,22 +7,22 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.frameworks import registry
+from tfgpu_magic.ground import TENSORFLOW, phrases
+from tfgpu_magic.ground.answer import Document, grid, headline
+from tfgpu_magic.ground.units import MIB, exact, rounded
 from tfgpu_magic.insight.measurement import pool_name
 from tfgpu_magic.insight.objects.search import extents
 from tfgpu_magic.insight.why import explaining
-from tfgpu_magic.model import TENSORFLOW, phrases
-from tfgpu_magic.model.answer import Document, grid, headline
-from tfgpu_magic.monitor.see import DRIVER_TIMEOUT, look
+from tfgpu_magic.machine.see import DRIVER_TIMEOUT, look
 from tfgpu_magic.policy.memory import context_bytes, round_up
-from tfgpu_magic.units import MIB, exact, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tfgpu_magic.frameworks.pool import Pool
+    from tfgpu_magic.ground.snapshot import Gpu, Snapshot
     from tfgpu_magic.insight.objects.accounts import Device
     from tfgpu_magic.insight.why.explanation import Explanation
-    from tfgpu_magic.model.snapshot import Gpu, Snapshot
     from tfgpu_magic.policy.word import Magic
 
 MARGIN = 8

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.tensorflow import custom_gradients
-from tfgpu_magic.host import here
+from tfgpu_magic.ground import TENSORFLOW
+from tfgpu_magic.ground.answer import Answer
+from tfgpu_magic.ground.host import here
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.insight.objects import roots
 from tfgpu_magic.insight.objects.search import Identity, figures, leading, reached_from
 from tfgpu_magic.insight.objects.tensors import GAVE_UP, Tensors, called, still_there
-from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.answer import Answer
-from tfgpu_magic.monitor.see import DRIVER_TIMEOUT, look
+from tfgpu_magic.machine.see import DRIVER_TIMEOUT, look
 from tfgpu_magic.policy.parser import nearest
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.policy.requests.growth import Growth
-from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

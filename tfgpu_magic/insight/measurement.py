@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfgpu_magic.model import TENSORFLOW, phrases
-from tfgpu_magic.model.answer import Answer, Part, grid, headline
-from tfgpu_magic.units import rounded
+from tfgpu_magic.ground import TENSORFLOW, phrases
+from tfgpu_magic.ground.answer import Answer, Part, grid, headline
+from tfgpu_magic.ground.units import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
     from tfgpu_magic.frameworks.pool import Pool
-    from tfgpu_magic.model.snapshot import Snapshot
+    from tfgpu_magic.ground.snapshot import Snapshot
 
 _HEADS = ("<In use", ">Before", ">After", ">Change", ">Peak", ">Limit")
 _HELD_HEADS = ("<Held", ">Before", ">After", ">Change")

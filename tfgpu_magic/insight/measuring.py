@@ -20,9 +20,9 @@ from typing import Any, TypeVar, overload
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.peaks import Mark, SharedPeaks
 from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.insight.measurement import Measurement, PoolUse, held_of, pool_uses
-from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.machine.see import look
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tfgpu_magic.ground import phrases
+from tfgpu_magic.ground.answer import Answer, Part, Quiet, grid
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.insight import chart
 from tfgpu_magic.insight.chart import Curve, cell_name, cell_title
 from tfgpu_magic.insight.measurement import change, peak, pool_name, took
 from tfgpu_magic.insight.timeline import TIMELINE
-from tfgpu_magic.model import phrases
-from tfgpu_magic.model.answer import Answer, Part, Quiet, grid
-from tfgpu_magic.monitor.see import look
-from tfgpu_magic.units import rounded
+from tfgpu_magic.machine.see import look
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

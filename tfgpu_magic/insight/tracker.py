@@ -11,13 +11,13 @@ from typing import Any
 
 from IPython.display import display
 
-from tfgpu_magic.host import CellWatch, title
+from tfgpu_magic.ground.host import CellWatch, title
+from tfgpu_magic.ground.units import MIB
 from tfgpu_magic.insight import fit
 from tfgpu_magic.insight.measurement import PoolUse
 from tfgpu_magic.insight.measuring import Measuring, Pools
 from tfgpu_magic.insight.session import line_of
 from tfgpu_magic.insight.timeline import TIMELINE, CellUse, Sample, levels
-from tfgpu_magic.units import MIB
 
 LEAST = 64 * MIB
 """Bytes by which a cell has to change a pool for a line below it, if not said otherwise."""

@@ -18,7 +18,7 @@ from concurrent.futures import Executor
 from typing import Any, ParamSpec, TypeVar
 
 from tfgpu_magic.errors import Unpicklable, WorkerDied
-from tfgpu_magic.host import shell
+from tfgpu_magic.ground.host import shell
 from tfgpu_magic.isolate import sinks, user_code
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.job_list import JobFuture

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfgpu_magic.units import MIB, rounded
+from tfgpu_magic.ground.units import MIB, rounded
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")

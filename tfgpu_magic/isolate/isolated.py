@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from tfgpu_magic import host
+from tfgpu_magic.ground import host
 from tfgpu_magic.isolate import run
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.executor import CallFuture, IsolatedExecutor

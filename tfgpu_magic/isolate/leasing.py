@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tfgpu_magic import host
 from tfgpu_magic.engine import engine, other_processes
 from tfgpu_magic.errors import NOT_STARTED, Refused
+from tfgpu_magic.ground import host
+from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.isolate.process.interrupt import put_off
 from tfgpu_magic.leases import allocation, lease_file
 from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory, key, size
 from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseTable, Page
-from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.board import wanted
-from tfgpu_magic.monitor.owners.pids import began, elsewhere, family
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.machine.board import wanted
+from tfgpu_magic.machine.owners.pids import began, elsewhere, family
+from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy import fallback
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.policy import Policy

@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tfgpu_magic import host, units
 from tfgpu_magic.engine import engine
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.host import here, shell
+from tfgpu_magic.ground import TENSORFLOW, host, units
+from tfgpu_magic.ground.host import here, shell
 from tfgpu_magic.isolate.call import Call, CallAnswer
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest
 from tfgpu_magic.isolate.process.inheritance import inheritance
 from tfgpu_magic.isolate.process.order import Order
-from tfgpu_magic.model import TENSORFLOW
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
 from tfgpu_magic.policy.process_state import showing

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from tfgpu_magic.host import shell
+from tfgpu_magic.ground.host import shell
 
 
 class Sink(Protocol):

@@ -30,15 +30,15 @@ from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.board import machine_board
-from tfgpu_magic.monitor.board.directory import boot
-from tfgpu_magic.monitor.board.unused import AFTER, LONGEST_GAP
+from tfgpu_magic.machine.board import machine_board
+from tfgpu_magic.machine.board.directory import boot
+from tfgpu_magic.machine.board.unused import AFTER, LONGEST_GAP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tfgpu_magic.model.snapshot import Process, Snapshot
-    from tfgpu_magic.monitor.board.directory import BoardDirectory
+    from tfgpu_magic.ground.snapshot import Process, Snapshot
+    from tfgpu_magic.machine.board.directory import BoardDirectory
 
 HOURS = "hours"
 MOST = 20_000

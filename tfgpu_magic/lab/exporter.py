@@ -28,14 +28,14 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from tfgpu_magic._version import __version__
-from tfgpu_magic.bounded import within
 from tfgpu_magic.errors import MonitorError, TfGpuError
+from tfgpu_magic.ground.bounded import within
 from tfgpu_magic.lab.counters import Hours, Total, read
-from tfgpu_magic.monitor.board.machine_board import SYSTEM_USERS, MachineDirectory
-from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
-from tfgpu_magic.monitor.board.unused import LONGEST_GAP
-from tfgpu_magic.monitor.driver.schedule import ASLEEP
-from tfgpu_magic.monitor.see import Watch
+from tfgpu_magic.machine.board.machine_board import SYSTEM_USERS, MachineDirectory
+from tfgpu_magic.machine.board.snapshot_file import SnapshotReader
+from tfgpu_magic.machine.board.unused import LONGEST_GAP
+from tfgpu_magic.machine.driver.schedule import ASLEEP
+from tfgpu_magic.machine.see import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence, Set
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
+    from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
     from tfgpu_magic.lab.counters import Pair
-    from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
-    from tfgpu_magic.monitor.board.snapshot_file import Reading
+    from tfgpu_magic.machine.board.snapshot_file import Reading
 
 PORT = 9836
 NAMES_TIMEOUT = 0.25

@@ -11,10 +11,10 @@ from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.units import BINARY, seconds
+from tfgpu_magic.ground.units import BINARY, seconds
 
 if TYPE_CHECKING:
-    from tfgpu_magic.model.rows import Table
+    from tfgpu_magic.ground.rows import Table
 
 Action: TypeAlias = Literal["", "tell", "park", "stop"]
 """Nothing; have its owner told; ask it to park itself; shut it down."""

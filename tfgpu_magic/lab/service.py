@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.lab.counters import HoursFile
-from tfgpu_magic.monitor.board.machine_board import SYSTEM_USERS, MachineDirectory, folder
-from tfgpu_magic.monitor.board.viewers import PROCESS_NAME
-from tfgpu_magic.monitor.collector import Duty, collect
-from tfgpu_magic.monitor.owners.holders import holder
+from tfgpu_magic.machine.board.machine_board import SYSTEM_USERS, MachineDirectory, folder
+from tfgpu_magic.machine.board.viewers import PROCESS_NAME
+from tfgpu_magic.machine.collector import Duty, collect
+from tfgpu_magic.machine.owners.holders import holder
 
 DUTY = Duty(linger=math.inf, read=holder, quiet=lambda _: {}, listed=HoursFile)
 """Nobody's looks keep it, no process is opened, no kernel reports to it, and hours are counted."""

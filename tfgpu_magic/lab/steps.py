@@ -16,24 +16,24 @@ import psutil
 
 from tfgpu_magic import policy
 from tfgpu_magic.errors import MonitorError, PolicyError
+from tfgpu_magic.ground.rows import NOT_REPORTED
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.lab import file
 from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, rule_of, step, trouble
-from tfgpu_magic.model.rows import NOT_REPORTED
-from tfgpu_magic.monitor.owners.pids import began, descendants, is_call
-from tfgpu_magic.monitor.see import Watch
-from tfgpu_magic.monitor.table.fetch import Watcher
+from tfgpu_magic.machine.owners.pids import began, descendants, is_call
+from tfgpu_magic.machine.see import Watch
 from tfgpu_magic.parking.other_notebooks import ask_to_park
 from tfgpu_magic.policy.settings import REMOVED, removed
 from tfgpu_magic.server.actions import IdleHandler, within
 from tfgpu_magic.server.extensions import Extension, Served
 from tfgpu_magic.server.job_thread import JobThread
-from tfgpu_magic.units import rounded
+from tfgpu_magic.tell.fetch import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from logging import Logger
 
-    from tfgpu_magic.model.rows import Notebook, Table
+    from tfgpu_magic.ground.rows import Notebook, Table
     from tfgpu_magic.server.kernels import Kernels
 
 LOOK_EVERY = 30.0

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfgpu_magic.errors import NOT_STARTED, Refused
-from tfgpu_magic.model.message import Message, in_lines
-from tfgpu_magic.model.snapshot import Gpu, Process
+from tfgpu_magic.ground.message import Message, in_lines
+from tfgpu_magic.ground.snapshot import Gpu, Process
 from tfgpu_magic.policy import fit
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import context_bytes, whole

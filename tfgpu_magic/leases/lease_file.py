@@ -23,8 +23,8 @@ from typing import Any
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.leases.allocation import LeasedGpu
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.owners.pids import began
 from tfgpu_magic.policy.promises import Promise
 
 NAME = "leases-8"

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.frameworks import NAMES, import_hook
-from tfgpu_magic.host import CellWatch, RunWatch, host
+from tfgpu_magic.ground.host import CellWatch, RunWatch, host
 
 if TYPE_CHECKING:
     from collections.abc import Callable

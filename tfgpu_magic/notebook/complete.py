@@ -11,7 +11,7 @@ from IPython.core import completer
 from IPython.core.interactiveshell import InteractiveShell
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.machine.see import look
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.notebook.words.line import module, parted
 from tfgpu_magic.policy import parser

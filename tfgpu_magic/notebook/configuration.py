@@ -9,7 +9,7 @@ from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.frameworks import NAMES, runtime
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.model.message import RESTART, in_a_row
+from tfgpu_magic.ground.message import RESTART, in_a_row
 from tfgpu_magic.notebook import restart
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.ceiling import read
@@ -19,7 +19,7 @@ from tfgpu_magic.policy.requests.default import Default
 from tfgpu_magic.policy.settings import CONFIGURATION, policy_for_user
 
 if TYPE_CHECKING:
-    from tfgpu_magic.model.snapshot import Snapshot
+    from tfgpu_magic.ground.snapshot import Snapshot
     from tfgpu_magic.policy.settings import Settings
     from tfgpu_magic.policy.word import Magic
 

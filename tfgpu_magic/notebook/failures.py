@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME
+from tfgpu_magic.ground.message import Line, Message, msg
 from tfgpu_magic.insight.why import explaining
-from tfgpu_magic.model.message import Line, Message, msg
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy.process_state import DEVICES
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from traitlets.config import Config
 
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.frameworks import import_hook
-from tfgpu_magic.host import host, in_cell, preload, starting
-from tfgpu_magic.host import magics as magics_of
-from tfgpu_magic.model.message import listed
+from tfgpu_magic.ground.host import host, in_cell, preload, starting
+from tfgpu_magic.ground.host import magics as magics_of
+from tfgpu_magic.ground.message import listed
 from tfgpu_magic.notebook.cell_watches import FailureWatch, FirstUseWatch, IdleRelease
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy import CEILING, POLICY, settings
@@ -288,7 +288,7 @@ class TfGpuMagics(TfGpuSettings, Magics):
         __tracebackhide__ = True  # as above
         first = cell is None and "tfgpu_magic.notebook.words.line" not in sys.modules
         if first:
-            from tfgpu_magic.monitor.starting import ask
+            from tfgpu_magic.machine.starting import ask
 
             ask()  # the GPUs are read while the words are imported
         lines = _lines()

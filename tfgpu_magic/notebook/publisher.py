@@ -13,11 +13,11 @@ from typing import Any
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import registry, self_report
+from tfgpu_magic.ground.report import Report
 from tfgpu_magic.insight.timeline import TIMELINE, Sample, levels
-from tfgpu_magic.model.report import Report
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.report_files import AT_LEAST_EVERY, ReportFile
-from tfgpu_magic.monitor.owners.pids import kernel_id, notebook_of
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.report_files import AT_LEAST_EVERY, ReportFile
+from tfgpu_magic.machine.owners.pids import kernel_id, notebook_of
 
 
 class Publisher:

@@ -15,9 +15,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic import host
 from tfgpu_magic.frameworks import NAMES, import_hook
-from tfgpu_magic.host import UseWatch
+from tfgpu_magic.ground import host
+from tfgpu_magic.ground.host import UseWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tfgpu_magic.errors import MonitorError, Refused
-from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.directory import BoardDirectory
 
 if TYPE_CHECKING:
     from tfgpu_magic.notebook.server_client import Server

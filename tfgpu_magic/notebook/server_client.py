@@ -27,7 +27,7 @@ import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_core.paths import jupyter_runtime_dir
 
-from tfgpu_magic.monitor.owners.pids import ancestors
+from tfgpu_magic.machine.owners.pids import ancestors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,14 +22,14 @@ from IPython.core.getipython import get_ipython
 from IPython.display import display
 from traitlets import Bool, Dict, Float, Unicode, default
 
-from tfgpu_magic.bounded import within
 from tfgpu_magic.engine.status import shown
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import self_report
-from tfgpu_magic.host import host, quiet_comms
-from tfgpu_magic.model.rows import Table
-from tfgpu_magic.monitor.table import fetch, message
-from tfgpu_magic.monitor.table.fetch import Watcher, failure
+from tfgpu_magic.ground.bounded import within
+from tfgpu_magic.ground.host import host, quiet_comms
+from tfgpu_magic.ground.rows import Table
+from tfgpu_magic.tell import fetch, message
+from tfgpu_magic.tell.fetch import Watcher, failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +142,7 @@ class MemoryTable(anywidget.AnyWidget):
         super().close()
 
     def show(self, table: Table, past: message.Past | None = None) -> None:
-        """Draw a table; and the history, as `monitor.table.message.past` returns it, unless that is None."""
+        """Draw a table; and the history, as `tell.message.past` returns it, unless that is None."""
         with self._showing, self.hold_sync():
             self._rows, self.state, self.every = table, dict(message.state(table)), self.pause() or STATE_EVERY
             if past is not None:

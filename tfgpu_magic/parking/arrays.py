@@ -16,17 +16,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tfgpu_magic import host
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import cuda, registry, self_report
-from tfgpu_magic.model.report import Parked
-from tfgpu_magic.monitor.board import wanted as wanted_board
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.ground import host
+from tfgpu_magic.ground.report import Parked
+from tfgpu_magic.ground.units import MIB, rounded
+from tfgpu_magic.machine.board import wanted as wanted_board
+from tfgpu_magic.machine.see import look
 from tfgpu_magic.parking import host_memory, without_gpu
 from tfgpu_magic.parking.frameworks import LEAST, Movable, Mover, ParkingError, Staying, Survey, tensorflow, torch
 from tfgpu_magic.policy.fit import holders
 from tfgpu_magic.policy.process_state import Stage
-from tfgpu_magic.units import MIB, rounded
 
 MOVERS: dict[str, Mover] = {"TensorFlow": tensorflow, "PyTorch": torch}
 """What moves each framework's arrays, by the framework's name."""

@@ -12,15 +12,15 @@ import time
 from concurrent import futures
 from typing import Any
 
-from tfgpu_magic import host
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.host import UseWatch
-from tfgpu_magic.model.answer import Document
-from tfgpu_magic.monitor.board import wanted
+from tfgpu_magic.ground import host
+from tfgpu_magic.ground.answer import Document
+from tfgpu_magic.ground.host import UseWatch
+from tfgpu_magic.ground.units import seconds
+from tfgpu_magic.machine.board import wanted
 from tfgpu_magic.parking.kernel.process import Attempt, GatedProcess, uninterrupted
 from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import ParsedLine
-from tfgpu_magic.units import seconds
 
 AUTO, WHEN_NEEDED = "--auto", "--when-needed"
 LOOK_EVERY = 1.0  # seconds between two looks whether room is wanted

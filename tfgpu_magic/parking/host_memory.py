@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.isolate import host_memory
-from tfgpu_magic.monitor.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.parking.frameworks import ParkingError
-from tfgpu_magic.units import MIB, rounded
 
 LEAST_MARGIN = 4096 * MIB
 """Bytes that must be left over, or a tenth of the whole, whichever is more."""

@@ -14,15 +14,15 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from tfgpu_magic.errors import MonitorError, PolicyError, Refused
-from tfgpu_magic.model.answer import Document
-from tfgpu_magic.model.message import msg
-from tfgpu_magic.model.phrases import plain
-from tfgpu_magic.model.report import Report
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.report_files import ReportFiles
-from tfgpu_magic.monitor.owners.pids import began, connection_file
-from tfgpu_magic.monitor.table import fetch
+from tfgpu_magic.ground.answer import Document
+from tfgpu_magic.ground.message import msg
+from tfgpu_magic.ground.phrases import plain
+from tfgpu_magic.ground.report import Report
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.report_files import ReportFiles
+from tfgpu_magic.machine.owners.pids import began, connection_file
 from tfgpu_magic.parking.outcome import BUSY, MIME, UNLOADED, ParkOutcome
+from tfgpu_magic.tell import fetch
 
 BEGIN_TIMEOUT = 5.0
 """Seconds in which the other kernel must begin; later it would surprise whoever works there by then."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from tfgpu_magic import host
+from tfgpu_magic.ground import host
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.parking.arrays import MovedArrays, described
 from tfgpu_magic.parking.frameworks import Staying
 from tfgpu_magic.parking.kernel.process import GatedProcess
 from tfgpu_magic.parking.outcome import BUSY, UNLOADED, ParkOutcome
-from tfgpu_magic.units import rounded
 
 
 @cache

@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any
 
-from tfgpu_magic import host
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.model.answer import Document
-from tfgpu_magic.model.message import in_a_row
-from tfgpu_magic.monitor.owners.pids import notebook_of
+from tfgpu_magic.ground import host
+from tfgpu_magic.ground.answer import Document
+from tfgpu_magic.ground.message import in_a_row
+from tfgpu_magic.ground.units import rounded
+from tfgpu_magic.machine.owners.pids import notebook_of
 from tfgpu_magic.parking import automatic, other_notebooks
 from tfgpu_magic.parking.arrays import MovedArrays, about, check, described
 from tfgpu_magic.parking.kernel import ipython
@@ -24,7 +25,6 @@ from tfgpu_magic.parking.kernel.process import WITHOUT
 from tfgpu_magic.parking.this_notebook import park, staying, this_process
 from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import ParsedLine
-from tfgpu_magic.units import rounded
 
 _CHECK, _WITHOUT = "--check", "--without-gpu"
 

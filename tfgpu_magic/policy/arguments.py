@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
-from tfgpu_magic import units
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.model.message import Message, in_a_row
+from tfgpu_magic.ground import units
+from tfgpu_magic.ground.message import Message, in_a_row
 from tfgpu_magic.policy.memory import EXACT, Amount, Percentage
 from tfgpu_magic.policy.policy import GpuRef
 

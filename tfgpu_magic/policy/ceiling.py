@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tfgpu_magic.errors import PolicyError, Refused
-from tfgpu_magic.model.message import Message, in_a_row, in_lines, msg
-from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
+from tfgpu_magic.ground.snapshot import Gpu
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy import arguments, parser
 from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_bytes, amount_text, capacity
 from tfgpu_magic.policy.policy import Choice, Memory, Policy, Request
 from tfgpu_magic.policy.requests.growth import NO_LIMIT, Growth
 from tfgpu_magic.policy.requests.limit import Limit
 from tfgpu_magic.policy.requests.visible import Visible
-from tfgpu_magic.units import rounded
 
 NO_GPU = Visible(())
 """The request that any ceiling allows."""

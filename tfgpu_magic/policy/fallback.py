@@ -8,8 +8,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import Refused, TooLate
-from tfgpu_magic.model.message import Message, in_a_row, msg
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.ground.message import Message, in_a_row, msg
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fit, refusal
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.plan import Plan, draft

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from tfgpu_magic.model.message import Message, in_lines, msg, warning
-from tfgpu_magic.model.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.ground.message import Message, in_lines, msg, warning
+from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.ground.units import BINARY, MIB, rounded
 from tfgpu_magic.policy.memory import LEAST_LIMIT, amount_bytes, capacity, context_bytes, reserve_bytes
 from tfgpu_magic.policy.policy import Choice, Memory, Policy, Request, Reset
 from tfgpu_magic.policy.requests.pick import Pick
 from tfgpu_magic.policy.requests.visible import Visible
-from tfgpu_magic.units import BINARY, MIB, rounded
 
 MOST_HOLDERS = 5
 """How many of a GPU's processes are named when memory is missing."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.model.message import Message, msg
-from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.ground.message import Message, msg
+from tfgpu_magic.ground.snapshot import Gpu
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import EXACT
-from tfgpu_magic.units import rounded
 
 _PLACES = 6
 """The places of a fraction: of a GPU of 100 GiB, the last is a tenth of a MiB."""

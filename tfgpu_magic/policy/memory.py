@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from decimal import ROUND_DOWN, Context, Decimal
 from typing import NamedTuple, TypeAlias
 
-from tfgpu_magic import units
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.model.message import Line, msg
-from tfgpu_magic.model.snapshot import Gpu
-from tfgpu_magic.units import BINARY, MIB
+from tfgpu_magic.ground import units
+from tfgpu_magic.ground.message import Line, msg
+from tfgpu_magic.ground.snapshot import Gpu
+from tfgpu_magic.ground.units import BINARY, MIB
 
 EXACT = Context(prec=28)
 """The decimal context that percentages are written with: the program's own may round to any number of digits."""

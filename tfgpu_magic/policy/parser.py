@@ -9,9 +9,9 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from tfgpu_magic import units
 from tfgpu_magic.errors import PolicyError, UnknownWord
-from tfgpu_magic.model.message import HELP, MAGIC, Line, Message, in_a_row, msg
+from tfgpu_magic.ground import units
+from tfgpu_magic.ground.message import HELP, MAGIC, Line, Message, in_a_row, msg
 from tfgpu_magic.policy import requests
 from tfgpu_magic.policy.arguments import SIZES, is_number, readings, separate
 from tfgpu_magic.policy.policy import Memory, Policy, Request

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.model.message import MAGIC, Line, Message, in_a_row, msg, warning
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.ground.message import MAGIC, Line, Message, in_a_row, msg, warning
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
+from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.policy import fit, promises, refusal
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import capacity, context_bytes
@@ -28,7 +29,6 @@ from tfgpu_magic.policy.process_state import (
 from tfgpu_magic.policy.requests.growth import NO_LIMIT
 from tfgpu_magic.policy.requests.visible import Visible
 from tfgpu_magic.policy.resolver import Resolved, is_skipped, lowered, resolve
-from tfgpu_magic.units import MIB, rounded
 
 if TYPE_CHECKING:
     from tfgpu_magic.policy.framework_plan import FrameworkPlan

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NoReturn, Protocol, TypeAlias
 
-from tfgpu_magic.model.message import Message
-from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.ground.message import Message
+from tfgpu_magic.ground.snapshot import Gpu
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy.memory import Amount, Figures
-from tfgpu_magic.units import rounded
 
 GpuRef: TypeAlias = int | str
 """A GPU as people name it: nvidia-smi's number, ``0.1`` for a MIG instance, or the (start of the) UUID of either."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tfgpu_magic.policy.policy import NOTHING, Policy
 
 if TYPE_CHECKING:
-    from tfgpu_magic.host import Host
-    from tfgpu_magic.model.snapshot import Gpu
+    from tfgpu_magic.ground.host import Host
+    from tfgpu_magic.ground.snapshot import Gpu
     from tfgpu_magic.policy.ceiling import Ceiling
     from tfgpu_magic.policy.promises import Promise
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfgpu_magic.model.message import Message, in_a_row, listed, msg, warning
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.ground.message import Message, in_a_row, listed, msg, warning
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy.memory import Figures, context_bytes
-from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
-    from tfgpu_magic.model.report import GpuUse, Report
+    from tfgpu_magic.ground.report import GpuUse, Report
     from tfgpu_magic.policy.fit import Device
 
 MOST_NAMED = 5

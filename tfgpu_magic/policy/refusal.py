@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from tfgpu_magic.errors import Refused, TooLate
-from tfgpu_magic.model.message import IPYTHON, MAGIC, Line, Message, in_a_row, in_lines, joined, msg
-from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.ground.message import IPYTHON, MAGIC, Line, Message, in_a_row, in_lines, joined, msg
+from tfgpu_magic.ground.snapshot import Gpu
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy.policy import Memory, Policy, Request
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICE_CAP, DEVICES, ProcessState, Stage
 from tfgpu_magic.policy.requests.default import Default
 from tfgpu_magic.policy.requests.growth import NO_LIMIT
-from tfgpu_magic.units import rounded
 
 
 def too_late(policy: Policy, process: ProcessState, beside: Callable[[], Policy | None] | None = None) -> TooLate:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.model.message import MAGIC, Message, listed, msg
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
+from tfgpu_magic.ground.message import MAGIC, Message, listed, msg
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import Figures

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from tfgpu_magic.ground.units import MIB
 from tfgpu_magic.policy import POLICY
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.process_state import DEVICES
-from tfgpu_magic.units import MIB
 
 
 def python(plan: Plan, order: Sequence[str] = ()) -> str:

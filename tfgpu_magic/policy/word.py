@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.model.message import Line, Message, in_a_row, joined, msg
+from tfgpu_magic.ground.message import Line, Message, in_a_row, joined, msg
 
 Magic: TypeAlias = Literal["tf_gpu", "gpu"]
 """The magics, by name: for TensorFlow, and for every framework."""

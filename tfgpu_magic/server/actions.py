@@ -16,14 +16,14 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from tfgpu_magic.monitor.owners.pids import ancestors, began, family, is_call, kernel_of, opens_driver, user
+from tfgpu_magic.machine.owners.pids import ancestors, began, family, is_call, kernel_of, opens_driver, user
 from tfgpu_magic.server.handlers import RESOURCE
 from tfgpu_magic.server.job_thread import JobThread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
-    from tfgpu_magic.model.rows import Notebook
+    from tfgpu_magic.ground.rows import Notebook
 
 T = TypeVar("T")
 

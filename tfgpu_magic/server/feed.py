@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, cast
 from tornado.websocket import WebSocketClosedError
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.rows import Table
-from tfgpu_magic.monitor.board.history import History
-from tfgpu_magic.monitor.see import Watch
-from tfgpu_magic.monitor.table import message
-from tfgpu_magic.monitor.table.fetch import Watcher, failure
+from tfgpu_magic.ground.rows import Table
+from tfgpu_magic.machine.board.history import History
+from tfgpu_magic.machine.see import Watch
 from tfgpu_magic.server.job_thread import JobThread
+from tfgpu_magic.tell import message
+from tfgpu_magic.tell.fetch import Watcher, failure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from logging import Logger
 
-    from tfgpu_magic.model.rows import Notebook
-    from tfgpu_magic.monitor.table.message import WireState
+    from tfgpu_magic.ground.rows import Notebook
+    from tfgpu_magic.tell.message import WireState
 
 BROKEN = "The server cannot show the GPUs: something is wrong in tfgpu_magic. Its log says what."
 

@@ -12,10 +12,10 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from jupyter_core.utils import ensure_async
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.rows import Notebook
-from tfgpu_magic.monitor.board import report_files
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.owners.pids import as_in_vscode
+from tfgpu_magic.ground.rows import Notebook
+from tfgpu_magic.machine.board import report_files
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.owners.pids import as_in_vscode
 from tfgpu_magic.server.job_thread import JobThread
 
 if TYPE_CHECKING:

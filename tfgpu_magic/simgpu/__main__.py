@@ -9,9 +9,9 @@ from pathlib import Path
 from types import FrameType
 
 from tfgpu_magic.errors import SimulatorError, TfGpuError
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.simgpu.machine import ENVIRONMENT, Machine
 from tfgpu_magic.simgpu.spec import parse_fault, size_of
-from tfgpu_magic.units import rounded
 
 PROGRAM = "python -m tfgpu_magic.simgpu"
 

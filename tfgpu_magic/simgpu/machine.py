@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgpu_magic.errors import SimulatorError
-from tfgpu_magic.host import SIMULATED
+from tfgpu_magic.ground.host import SIMULATED
+from tfgpu_magic.ground.units import MIB
 from tfgpu_magic.simgpu import figures
 from tfgpu_magic.simgpu.build import PYTHON, libraries
 from tfgpu_magic.simgpu.figures import SimGpu, SimProcess
 from tfgpu_magic.simgpu.native import ANY_DEVICE, Fault, MachineState
 from tfgpu_magic.simgpu.neighbours import NOBODY, Holder, Neighbour, Row
 from tfgpu_magic.simgpu.spec import parse_driver, parse_gpus, parse_share, size_of
-from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

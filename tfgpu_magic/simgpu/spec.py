@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfgpu_magic.errors import PolicyError, SimulatorError
-from tfgpu_magic.units import BINARY, MIB, exact, parse_bytes
+from tfgpu_magic.ground.units import BINARY, MIB, exact, parse_bytes
 
 MOST_GPUS = 64
 MOST_INSTANCES = 7

@@ -34,7 +34,7 @@ export interface Facts {
   plan?: Planned | Refused;
 }
 
-/** A sentence, and how serious it is (`model/message.py`). */
+/** A sentence, and how serious it is (`ground/message.py`). */
 export interface Note {
   text: string;
   severity: 'good' | 'note' | 'warning' | 'fault';

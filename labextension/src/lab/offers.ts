@@ -10,7 +10,7 @@ import type { IGpuMemory } from './tokens';
 
 const MIME = 'application/vnd.tfgpu-magic.offers+json';
 
-/** What stands beside a text or HTML (`model/answer.py`). */
+/** What stands beside a text or HTML (`ground/answer.py`). */
 interface Offers {
   /** The line that was refused; without one, a line comes in a cell of its own. */
   line?: string;

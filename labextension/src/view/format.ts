@@ -1,4 +1,4 @@
-// Formats figures and names for people, as `model/phrases.py` does for the tables that a cell shows, and their words: in
+// Formats figures and names for people, as `ground/phrases.py` does for the tables that a cell shows, and their words: in
 // JupyterLab's language, or in English. Pure.
 
 export type Unit = 'GiB' | 'GB' | 'MiB';

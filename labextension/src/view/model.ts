@@ -1,4 +1,4 @@
-// Puts a state's GPUs and rows in order. `gpu.ts` and `row.ts` draw them; `monitor/table/tabulate.py` has computed them.
+// Puts a state's GPUs and rows in order. `gpu.ts` and `row.ts` draw them; `tell/tabulate.py` has computed them.
 
 import type { Gpu, Row, State } from './wire';
 

@@ -61,7 +61,7 @@ export interface Look {
   version: number;
 }
 
-/** Colours and patterns: their combinations are as many as there are tones (`monitor/table/tabulate.py`). */
+/** Colours and patterns: their combinations are as many as there are tones (`tell/tabulate.py`). */
 export const LOOKS = { colours: 4, patterns: 3 };
 
 /** The classes that draw a tone. */

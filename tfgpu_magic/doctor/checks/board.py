@@ -13,11 +13,11 @@ import psutil
 from tfgpu_magic.doctor.finding import outcome
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.model.message import Message, Severity
-from tfgpu_magic.monitor.board.directory import BoardDirectory
-from tfgpu_magic.monitor.board.machine_board import MachineBoard, folder
-from tfgpu_magic.monitor.board.snapshot_file import SnapshotReader
-from tfgpu_magic.monitor.owners.pids import began
+from tfgpu_magic.ground.message import Message, Severity
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.machine_board import MachineBoard, folder
+from tfgpu_magic.machine.board.snapshot_file import SnapshotReader
+from tfgpu_magic.machine.owners.pids import began
 
 DIRECTORY = outcome("board.directory", Severity.GOOD, "It is in {directory}, which is yours alone.")
 ELSEWHERE = outcome("board.elsewhere", Severity.WARNING, "It is in {directory}. {why}")

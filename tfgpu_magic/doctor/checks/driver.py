@@ -11,9 +11,9 @@ from tfgpu_magic.doctor.cuda_child import ROOM
 from tfgpu_magic.doctor.finding import outcome
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.frameworks import cuda as library
-from tfgpu_magic.model import phrases
-from tfgpu_magic.model.message import Message, Severity
-from tfgpu_magic.monitor.driver.nvml_errors import MODULE
+from tfgpu_magic.ground import phrases
+from tfgpu_magic.ground.message import Message, Severity
+from tfgpu_magic.machine.driver.nvml_errors import MODULE
 from tfgpu_magic.policy.process_state import DEVICES
 
 ANSWERS = outcome("driver.answers", Severity.GOOD, "NVIDIA's driver {version} answered in {seconds} s.")

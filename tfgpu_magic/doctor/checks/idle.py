@@ -9,10 +9,10 @@ from tfgpu_magic import policy
 from tfgpu_magic.doctor.finding import outcome
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.ground import phrases
+from tfgpu_magic.ground.message import Message, Severity
 from tfgpu_magic.lab import file
 from tfgpu_magic.lab.ladder import Rule, rule_of
-from tfgpu_magic.model import phrases
-from tfgpu_magic.model.message import Message, Severity
 
 HOLDS = outcome(
     "idle.holds",

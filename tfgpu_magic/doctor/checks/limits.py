@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from tfgpu_magic.doctor.finding import outcome
 from tfgpu_magic.doctor.machine import ThisMachine
-from tfgpu_magic.model.message import Message, Severity
+from tfgpu_magic.ground.message import Message, Severity
 from tfgpu_magic.root import file
 from tfgpu_magic.root.file import Mistake
 

@@ -8,7 +8,7 @@ from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.finding import outcome
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.model.message import Message, Severity
+from tfgpu_magic.ground.message import Message, Severity
 from tfgpu_magic.policy import fallback, parser
 from tfgpu_magic.policy.ceiling import read
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TypeAlias
 
-from tfgpu_magic.bounded import within
 from tfgpu_magic.doctor.checks import board, driver, host, idle, limits, policy, tensorflow
 from tfgpu_magic.doctor.finding import outcome, without
 from tfgpu_magic.doctor.machine import ThisMachine
-from tfgpu_magic.model.message import Message, Severity
+from tfgpu_magic.ground.bounded import within
+from tfgpu_magic.ground.message import Message, Severity
 
 LONGEST = 180.0
 """Seconds that a check may take, with all processes that it waits for; a home on a network may hang, too."""

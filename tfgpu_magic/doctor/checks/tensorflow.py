@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.finding import outcome
 from tfgpu_magic.doctor.machine import ThisMachine
-from tfgpu_magic.model.message import Message, Severity
+from tfgpu_magic.ground.message import Message, Severity
 
 FINDS = outcome("tensorflow.finds", Severity.GOOD, "TensorFlow {version}, built for CUDA {cuda}, finds {gpus}.")
 ENDED = outcome(

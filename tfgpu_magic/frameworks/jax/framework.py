@@ -21,7 +21,7 @@ from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.jax import settings
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
-from tfgpu_magic.model.message import in_a_row, msg
+from tfgpu_magic.ground.message import in_a_row, msg
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState, phrase
 from tfgpu_magic.policy.process_state import Stage
 

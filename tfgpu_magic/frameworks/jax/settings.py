@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 
-from tfgpu_magic.model.message import Message, msg
+from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.policy.framework_plan import fraction_in
 
 FRACTION = "XLA_CLIENT_MEM_FRACTION"

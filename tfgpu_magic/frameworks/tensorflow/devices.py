@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.message import Line, Message, msg
+from tfgpu_magic.ground import TENSORFLOW
+from tfgpu_magic.ground.message import Line, Message, msg
+from tfgpu_magic.ground.units import MIB
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.process_state import DEVICES, GROWTH, Stage
-from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
-    from tfgpu_magic.model.report import LogicalGpu
+    from tfgpu_magic.ground.report import LogicalGpu
 
 OLDEST = (2, 16)
 """The oldest version that tfgpu_magic was tested with."""
@@ -309,7 +309,7 @@ def _logical(tf: Any, context: int, pid: int) -> Mapping[str, tuple[LogicalGpu, 
         return {}
     from tensorflow.python.client import device_lib
 
-    from tfgpu_magic.model.report import LogicalGpu  # speed of a first `%tf_gpu` line: no TensorFlow is ready then
+    from tfgpu_magic.ground.report import LogicalGpu  # speed of a first `%tf_gpu` line: no TensorFlow is ready then
 
     # Never without session_config: TensorFlow would make allocators of its own, and not count them.
     devices = device_lib.list_local_devices(session_config=tf.__internal__.eager_context.get_config())

@@ -25,10 +25,10 @@ from tfgpu_magic.frameworks.objects import derived_from, of_kinds
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
-from tfgpu_magic.model.message import Message, in_a_row, msg
+from tfgpu_magic.ground.message import Message, in_a_row, msg
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState, fraction_in, phrase
 from tfgpu_magic.policy.process_state import Stage
-from tfgpu_magic.units import rounded
 
 OPTIONS, CUDA_OPTIONS = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 """The variables of the allocator's options; where the second is set, the first is not read."""

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.ground import phrases
+from tfgpu_magic.ground.answer import Answer, Part, grid
+from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.insight.objects.accounts import Account, Buffer, Group, accounts, groups
 from tfgpu_magic.insight.objects.search import Identity, Search, without_collections
-from tfgpu_magic.model import phrases
-from tfgpu_magic.model.answer import Answer, Part, grid
-from tfgpu_magic.units import MIB, rounded
 
 if TYPE_CHECKING:
     from tfgpu_magic.insight.objects.names import Name, NamedMemory, Scope

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from tfgpu_magic.ground import TENSORFLOW, phrases
+from tfgpu_magic.ground.answer import OFFERS, Answer, Part, facts, headline, to_paste
+from tfgpu_magic.ground.message import FrontEnd, Line
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.insight.objects.tensors import GAVE_UP, kind, row_name
-from tfgpu_magic.model import TENSORFLOW, phrases
-from tfgpu_magic.model.answer import OFFERS, Answer, Part, facts, headline, to_paste
-from tfgpu_magic.model.message import FrontEnd, Line
 from tfgpu_magic.policy.memory import context_bytes
-from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
     from tfgpu_magic.frameworks.pool import Pool
+    from tfgpu_magic.ground.rows import ProcessRow
     from tfgpu_magic.insight.why.explanation import Cause, Explanation, Remedy
-    from tfgpu_magic.model.rows import ProcessRow
 
 NONE = (
     "No error about GPU memory was explained here since tfgpu_magic was loaded, and the last error, if any, is about "

@@ -18,10 +18,14 @@ from typing import TYPE_CHECKING
 
 from IPython.display import display
 
-from tfgpu_magic.bounded import within
 from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.host import here, host, shell
+from tfgpu_magic.ground.bounded import within
+from tfgpu_magic.ground.host import here, host, shell
+from tfgpu_magic.ground.report import Report
+from tfgpu_magic.ground.rows import Owner
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
+from tfgpu_magic.ground.units import MIB
 from tfgpu_magic.insight.objects import roots
 from tfgpu_magic.insight.objects.search import alone
 from tfgpu_magic.insight.objects.tensors import holders
@@ -30,22 +34,18 @@ from tfgpu_magic.insight.why.answer import Why
 from tfgpu_magic.insight.why.explanation import Explanation, Remedy, find_cause, is_memory
 from tfgpu_magic.insight.why.remedies import Trial, remedies
 from tfgpu_magic.isolate.cells.sendable import sendable
-from tfgpu_magic.model.report import Report
-from tfgpu_magic.model.rows import Owner
-from tfgpu_magic.model.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.see import look
-from tfgpu_magic.monitor.table import fetch, tabulate
+from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.process_state import Stage
-from tfgpu_magic.units import MIB
+from tfgpu_magic.tell import fetch, tabulate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
+    from tfgpu_magic.ground.rows import Table
     from tfgpu_magic.insight.objects.names import NamedMemory
-    from tfgpu_magic.model.rows import Table
 
 LOOK_TIMEOUT = 3.0
 """Seconds to wait for the driver, and as long again for this machine's processes."""

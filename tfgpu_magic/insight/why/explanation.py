@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from tfgpu_magic.units import MIB
+from tfgpu_magic.ground.units import MIB
 
 if TYPE_CHECKING:
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
-    from tfgpu_magic.host import Host
+    from tfgpu_magic.ground.host import Host
+    from tfgpu_magic.ground.rows import ProcessRow
+    from tfgpu_magic.ground.snapshot import Gpu
     from tfgpu_magic.insight.objects.names import NamedMemory
-    from tfgpu_magic.model.rows import ProcessRow
-    from tfgpu_magic.model.snapshot import Gpu
 
 Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "library", "unknown"]
 """Why there was none.

@@ -11,20 +11,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.engine import engine
+from tfgpu_magic.ground import TENSORFLOW
+from tfgpu_magic.ground.rows import Notebook
+from tfgpu_magic.ground.units import exact
 from tfgpu_magic.insight.objects.names import NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import LIBRARY_ROOM, Remedy
 from tfgpu_magic.isolate import leasing
-from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.rows import Notebook
 from tfgpu_magic.policy import fit, parser
 from tfgpu_magic.policy.memory import LEAST_LIMIT, context_bytes, reserve_bytes, round_up, whole
-from tfgpu_magic.units import exact
 
 if TYPE_CHECKING:
+    from tfgpu_magic.ground.rows import ProcessRow
+    from tfgpu_magic.ground.snapshot import Snapshot
     from tfgpu_magic.insight.objects.names import Name
     from tfgpu_magic.insight.why.explanation import Explanation
-    from tfgpu_magic.model.rows import ProcessRow
-    from tfgpu_magic.model.snapshot import Snapshot
     from tfgpu_magic.policy.fit import Device
     from tfgpu_magic.policy.plan import Plan
 

@@ -17,7 +17,9 @@ from typing import Any
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.offers import offering
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
-from tfgpu_magic.host import title
+from tfgpu_magic.ground.host import title
+from tfgpu_magic.ground.message import FrontEnd, in_lines
+from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.call import Call, CallAnswer
 from tfgpu_magic.isolate.cells.names import names, unbound
@@ -32,9 +34,7 @@ from tfgpu_magic.isolate.values import pickling, plain
 from tfgpu_magic.isolate.values.copies import copied
 from tfgpu_magic.isolate.values.pickling import Pickled
 from tfgpu_magic.leases import allocation
-from tfgpu_magic.model.message import FrontEnd, in_lines
-from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.machine.see import look
 
 _RUNNER = "tfgpu_magic.isolate.process.shell:cell"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from tfgpu_magic.ground import TENSORFLOW, phrases
+from tfgpu_magic.ground.answer import Quiet
+from tfgpu_magic.ground.report import GpuUse
+from tfgpu_magic.ground.snapshot import Snapshot
+from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.isolate.process.order import CellFacts
-from tfgpu_magic.model import TENSORFLOW, phrases
-from tfgpu_magic.model.answer import Quiet
-from tfgpu_magic.model.report import GpuUse
-from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.units import MIB, rounded
 
 
 def summarise(

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from tfgpu_magic import host
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.frameworks.runtime import environment
-from tfgpu_magic.host import CALLS
+from tfgpu_magic.ground import host
+from tfgpu_magic.ground.host import CALLS
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.wire import FIGURE, ORDER
 from tfgpu_magic.policy.process_state import VARIABLES

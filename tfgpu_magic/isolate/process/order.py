@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.model.report import GpuUse
-from tfgpu_magic.model.snapshot import Snapshot
+from tfgpu_magic.ground.report import GpuUse
+from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.policy.policy import NOTHING, Policy
 
 WORK, SHOW, SHOWN, AGAIN, APART, LEAVE = "work", "show", "shown", "again", "apart", "leave"

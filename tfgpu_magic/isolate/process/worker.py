@@ -26,10 +26,10 @@ from multiprocessing import current_process
 from types import FunctionType, ModuleType
 from typing import Any
 
-from tfgpu_magic import host
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.frameworks import registry, self_report
 from tfgpu_magic.frameworks.runtime import RUNTIME, adopt
+from tfgpu_magic.ground import host
 from tfgpu_magic.isolate.process import wire
 from tfgpu_magic.isolate.process.order import AGAIN, ANSWER, APART, LEAVE, Order, WorkerFacts
 from tfgpu_magic.isolate.values import changes, failure, pickling, plain

@@ -23,8 +23,8 @@ from typing import Any, NoReturn, SupportsIndex
 
 import cloudpickle
 
-from tfgpu_magic import units
 from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.ground import units
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.pickling import ROOTS
 

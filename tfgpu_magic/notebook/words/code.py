@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfgpu_magic.engine import engine
-from tfgpu_magic.model.answer import Code
+from tfgpu_magic.ground.answer import Code
 from tfgpu_magic.policy import parser, script
 from tfgpu_magic.policy.word import ParsedLine
 

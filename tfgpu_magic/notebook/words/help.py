@@ -6,8 +6,8 @@ import itertools
 import textwrap
 from collections.abc import Sequence
 
-from tfgpu_magic.model.answer import Code
-from tfgpu_magic.model.message import RESTART
+from tfgpu_magic.ground.answer import Code
+from tfgpu_magic.ground.message import RESTART
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.policy.parser import WIDTH, flags, usage
 from tfgpu_magic.policy.word import Above, ParsedLine, Word

@@ -9,15 +9,15 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-from tfgpu_magic import units
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.ground import units
+from tfgpu_magic.ground.message import in_a_row, in_lines
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.isolate.cells import jobs
 from tfgpu_magic.isolate.cells.cell import Cell, CellLine, without_frames
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tfgpu_magic.isolate.run import Options
 from tfgpu_magic.isolate.sinks import OwnStreams, submitted
-from tfgpu_magic.model.message import in_a_row, in_lines
 from tfgpu_magic.notebook.words.table import ISOLATED
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.arguments import MOST_PARTS, separate

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tfgpu_magic.ground import phrases
+from tfgpu_magic.ground.answer import Document, grid
+from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.isolate import job_list
 from tfgpu_magic.isolate.job_list import JobStatus
-from tfgpu_magic.model import phrases
-from tfgpu_magic.model.answer import Document, grid
-from tfgpu_magic.model.snapshot import Snapshot
-from tfgpu_magic.monitor.see import look
+from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy.word import ParsedLine
 
 _STOP = "stop"

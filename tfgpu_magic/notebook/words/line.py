@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
-from tfgpu_magic.model.message import HELP, RESTART, Line, in_a_row, in_commas, msg
+from tfgpu_magic.ground.message import HELP, RESTART, Line, in_a_row, in_commas, msg
 from tfgpu_magic.notebook.words import POLICIES
 from tfgpu_magic.policy.parser import find, unknown
 from tfgpu_magic.policy.word import Magic, ParsedLine, Word

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.host import shell as here
+from tfgpu_magic.ground.host import shell as here
+from tfgpu_magic.ground.message import in_a_row
 from tfgpu_magic.insight import fit
 from tfgpu_magic.insight.tracker import CellMeasure
-from tfgpu_magic.model.message import in_a_row
 from tfgpu_magic.notebook.words.table import MEASURED
 from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.parser import nearest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfgpu_magic.engine import engine
 from tfgpu_magic.errors import TooLate
-from tfgpu_magic.model.answer import Document
+from tfgpu_magic.ground.answer import Document
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.word import ParsedLine
 

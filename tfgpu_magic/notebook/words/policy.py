@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import TooLate
-from tfgpu_magic.host import host
-from tfgpu_magic.model.answer import Document
-from tfgpu_magic.model.message import RESTART
+from tfgpu_magic.ground.answer import Document
+from tfgpu_magic.ground.host import host
+from tfgpu_magic.ground.message import RESTART
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.word import ParsedLine
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.engine.status import Status, status
-from tfgpu_magic.host import host
+from tfgpu_magic.ground.host import host
 from tfgpu_magic.policy.word import ParsedLine
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tfgpu_magic.host import shell
+from tfgpu_magic.ground.host import shell
+from tfgpu_magic.ground.units import parse_bytes, rounded
 from tfgpu_magic.insight import session, tracker
 from tfgpu_magic.insight.session import Session
 from tfgpu_magic.policy.arguments import SIZES, separate
 from tfgpu_magic.policy.word import ParsedLine
-from tfgpu_magic.units import parse_bytes, rounded
 
 _ON, _OFF, _ABOVE = "on", "off", "--above"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tfgpu_magic.units import rounded
+from tfgpu_magic.ground.units import rounded
 
 LEAST = 0.1
 """The part of what a process holds that must leave, for parking to be worth it."""

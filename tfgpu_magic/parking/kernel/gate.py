@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from IPython.display import display
 
-from tfgpu_magic.model.answer import Document
+from tfgpu_magic.ground.answer import Document
 
 SOON = 0.7  # seconds that need no explanation
 EVERY = 1.0  # seconds between two sentences in a terminal, at the least

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from IPython.core.error import UsageError
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.host import quiet_comms
+from tfgpu_magic.ground.host import quiet_comms
 from tfgpu_magic.parking.kernel.gate import Gate, StillParked
 
 _CELL = "execute_request"

@@ -15,7 +15,7 @@ from concurrent import futures
 from functools import partial
 from typing import Any
 
-from tfgpu_magic.host import here
+from tfgpu_magic.ground.host import here
 from tfgpu_magic.parking import host_memory
 from tfgpu_magic.parking.arrays import MovedArrays
 from tfgpu_magic.parking.kernel import ipython, running_code

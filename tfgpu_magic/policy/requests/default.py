@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.model.message import Line, msg
+from tfgpu_magic.ground.message import Line, msg
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.policy import Reset
 from tfgpu_magic.policy.word import Word

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tfgpu_magic.model import TENSORFLOW
-from tfgpu_magic.model.message import Line, msg
+from tfgpu_magic.ground import TENSORFLOW
+from tfgpu_magic.ground.message import Line, msg
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Figures
 from tfgpu_magic.policy.policy import GpuRef, Memory

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.model.message import Line, msg
+from tfgpu_magic.ground.message import Line, msg
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_text, whole
 from tfgpu_magic.policy.policy import GpuRef, Sized
 from tfgpu_magic.policy.word import Word
-from tfgpu_magic.units import rounded
 
 _GONE = "`limit fair` is gone. Write a share, such as `limit 20%` for four notebooks on a GPU."
 """The answer to the word for an equal part of what is free."""

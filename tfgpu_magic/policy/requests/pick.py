@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError, Refused
-from tfgpu_magic.model.message import Line, Message, in_lines, msg
-from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.ground.message import Line, Message, in_lines, msg
+from tfgpu_magic.ground.snapshot import Gpu
+from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Amount, amount_bytes, amount_text, context_bytes
 from tfgpu_magic.policy.policy import Candidates, Choice, GpuRef
 from tfgpu_magic.policy.requests.visible import Visible
 from tfgpu_magic.policy.word import Word
-from tfgpu_magic.units import MIB, rounded
 
 WORD = Word(
     "pick",

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy import arguments, memory
 from tfgpu_magic.policy.memory import Amount, Figures, amount_text, part, whole
 from tfgpu_magic.policy.policy import Cpus, GpuRef, Sized
 from tfgpu_magic.policy.word import Word
-from tfgpu_magic.units import rounded
 
 WORD = Word(
     "split",

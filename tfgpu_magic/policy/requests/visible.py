@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.model.message import Line, msg
-from tfgpu_magic.model.snapshot import Gpu
+from tfgpu_magic.ground.message import Line, msg
+from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.policy import Candidates, Choice, GpuRef
 from tfgpu_magic.policy.word import Word

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from itertools import cycle
 
 from tfgpu_magic.errors import SimulatorError
-from tfgpu_magic.host import SIMULATED_USER
+from tfgpu_magic.ground.host import SIMULATED_USER
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.neighbours import Holder
 

@@ -13,7 +13,7 @@
 
 enum { CGROUP2 = 0x63677270 }; /* the file system's magic */
 
-/* What of a limit nobody can have beside contexts: `monitor/driver/limits.py` says why it is so much. */
+/* What of a limit nobody can have beside contexts: `machine/driver/limits.py` says why it is so much. */
 static const uint64_t drivers_part = 240ULL << 20;
 
 /* Returns the inode of a cgroup's folder, which no other one ever has; 0 when it is none. */

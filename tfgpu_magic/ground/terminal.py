@@ -1,0 +1,195 @@
+"""Draws rows as lines that fill a terminal, for `tfgpu top`. `model.rows` decides their content."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from tfgpu_magic.ground import TENSORFLOW, phrases
+from tfgpu_magic.ground.rows import by_gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tfgpu_magic.ground.message import Message
+    from tfgpu_magic.ground.rows import GpuRow, ProcessRow, ShareOf, Table
+
+TITLE, HINT = "GPU memory, in GiB", "q quits"
+
+_SHARES: dict[ShareOf, tuple[str, str]] = {
+    "this": ("█", "green"),
+    "mine": ("█", "cyan"),
+    "others": ("▒", "yellow"),
+    "free": ("·", "dim"),
+}
+"""The character and the colour of each share of a bar: the one tells it without the other."""
+_LEGEND: tuple[tuple[ShareOf, str], ...] = (("mine", "yours"), ("others", "others'"), ("free", "free"))
+
+_LABEL, _PID, _FIGURE = 4, 8, 9  # columns
+_WIDE = 100
+_NAME, _BAR = 20, 60  # columns at the most: of a GPU's name where the screen is narrow, and of a bar
+_OWNER, _POLICY = 26, 14  # columns of a wide screen's owner at the least, and of a narrow one's policy
+
+
+def whole() -> Live:
+    """Return a drawing that has the whole terminal for its own while it is entered, and then gives it back."""
+    return Live(screen=True, auto_refresh=False, redirect_stdout=False)
+
+
+def screen(table: Table, *, width: int, height: int) -> Group:
+    """Return a table as lines, no more than there is room for.
+
+    Args:
+        table: the rows.
+        width: columns of the terminal.
+        height: lines of the terminal.
+    """
+    head, foot = _head(table, width), _foot(table, width)
+    room = max(1, height - len(head) - len(foot))
+    processes = by_gpu(table.processes, lambda row: row.process.gpu)
+    most = _most([len(rows) for rows in processes.values()], room - len(table.gpus))
+    if processes and not most:
+        head[-1] = Text(f"Processes for which this terminal has no room: {len(table.processes)}", "dim")
+    longest = max((len(phrases.name(row.gpu)) for row in table.gpus), default=0)
+    name = min(longest, _NAME if width < _WIDE else 2 * _NAME)
+    body: list[Text] = []
+    for row in table.gpus:
+        body += [_gpu(row, name, width), *_processes(processes.get(row.gpu.label, ()), table.time, width, most)]
+    if len(body) > room:  # of GPUs alone
+        body[room - 1 :] = [Text(f"{'':>{_LABEL}}and {len(body) - room + 1} more GPUs", "dim")]
+    lines = [*head, *body, *foot]
+    return Group(*(_cut(line, width) for line in lines[:height]))
+
+
+def _head(table: Table, width: int) -> list[Text]:
+    age = Text("", "dim")
+    if table.stale_since is not None:
+        age = Text(f"stale since {time.strftime('%H:%M:%S', time.localtime(table.stale_since))}", "bold red")
+    elif table.gpus:
+        age = Text(f"live · {max(1, round(table.every))} s", "green")
+    title = Text.assemble((TITLE, "bold"))
+    if width >= _WIDE:
+        title.append("   ")
+        for share, word in _LEGEND:
+            title.append(_SHARES[share][0], _SHARES[share][1]).append(f" {word}  ")
+    right = Text.assemble(age, (f" · {HINT}" if age else HINT, "dim"))
+    lines = [Text.assemble(title, " " * max(1, width - title.cell_len - right.cell_len), right)]
+    if table.processes:
+        words = _columns(("PID", "Owner", "Held", "In use", "Peak", "Policy"), width)
+        lines.append(Text.assemble((words, "dim")))
+    return lines
+
+
+def _foot(table: Table, width: int) -> list[Text]:
+    said: list[Message | str]
+    if table.error:
+        said = [phrases.plain(table.error, longest=400)]
+        said += [phrases.TRY, "  " + phrases.TRY_COMMAND] if table.absent else []
+    else:
+        said = [*phrases.no_holders(table)]
+    lines = [Text("")] if (said := [*said, *phrases.remarks(table)]) else []
+    return lines + [
+        Text(line) for one in said for line in textwrap.wrap(str(one), max(1, width), break_on_hyphens=False)
+    ]
+
+
+def _gpu(row: GpuRow, name: int, width: int) -> Text:
+    """Return a GPU's line: its number, its name in so many columns, whose its memory is as a bar, and its figures."""
+    gpu = row.gpu
+    start = Text(f"{gpu.label:>{_LABEL - 1}} {_fitted(phrases.name(gpu), name)}", "bold")
+    if gpu.error and gpu.used is None:
+        return start.append(f" N/A: {phrases.plain(gpu.error, longest=100)}.", "red")
+    figures = f"{phrases.held(gpu)}  free {phrases.gib(gpu.free):>5}  use {phrases.percent(gpu.utilisation):>4}"
+    bar = min(_BAR, width - start.cell_len - len(figures) - 3)
+    return Text.assemble(start, " ", _bar(row, max(0, bar)), "  ", figures)
+
+
+def _bar(row: GpuRow, cells: int) -> Text:
+    """Return a bar of so many cells; each share that is not nothing has one at the least."""
+    total, free = row.gpu.total, row.gpu.free
+    if not total or not row.shares or cells < len(row.shares):
+        return Text(" " * cells)
+    sizes = {share.who: share.size for share in row.shares if share.who != "free"}
+    lengths: dict[ShareOf, int] = {who: max(1, round(cells * size / total)) for who, size in sizes.items()}
+    while sum(lengths.values()) > cells:
+        longest = max(lengths, key=lambda who: lengths[who])
+        lengths[longest] -= 1
+    room = cells - sum(lengths.values())
+    part = free / total if row.gpu.unified and free is not None else 1.0  # other programs have the rest
+    lengths["free"] = min(room, round(cells * part))
+    bar = Text()
+    for who, length in lengths.items():
+        character, colour = _SHARES[who]
+        bar.append(character * length, colour)
+    return bar.append(" " * (cells - len(bar)))
+
+
+def _processes(rows: Sequence[ProcessRow], now: float, width: int, most: int) -> Iterable[Text]:
+    """Give the lines of a GPU's processes, the largest first, and one for those for which there is no room; or none."""
+    shown = rows if len(rows) <= most else rows[: max(0, most - 1)]
+    for row in shown:
+        yield _process(row, now, width)
+    if most and (hidden := rows[len(shown) :]):
+        held = phrases.with_unit(sum(row.known or 0 for row in hidden))
+        yield Text(f"{'':>{_LABEL + _PID}}  and {len(hidden)} more, {held}", "dim")
+
+
+def _process(row: ProcessRow, now: float, width: int) -> Text:
+    peaks = [figure.size for figure in row.use.figures if figure.peak]
+    in_use = row.use.used
+    words = (
+        phrases.pid(row),
+        phrases.owner(row, now, longest=_owner(width)),
+        phrases.gib(row.process.held),
+        "" if in_use is None else phrases.gib(in_use),
+        phrases.gib(sum(peaks)) if peaks else "",
+        _said(row),
+    )
+    return Text(_columns(words, width), "" if row.owner.who in ("this", "mine") else "yellow")
+
+
+def _said(row: ProcessRow) -> str:
+    """Return how a process is parked, its policy, and the frameworks other than TensorFlow that have figures."""
+    parked = [phrases.parked(row)] if row.use.parked.size else []
+    others = {figure.framework: None for figure in row.use.figures if figure.framework != TENSORFLOW}
+    policy = [phrases.plain(row.use.policy)] if row.use.policy else []
+    return ", ".join([*parked, *policy, *map(phrases.plain, others)])
+
+
+def _columns(words: tuple[str, str, str, str, str, str], width: int) -> str:
+    pid, owner, *figures, policy = words
+    room = _owner(width)
+    numbers = "".join(f"{figure:>{_FIGURE}}" for figure in figures)
+    return f"{pid:>{_LABEL + _PID}}  {_fitted(owner, room)}{numbers}  {policy}"
+
+
+def _owner(width: int) -> int:
+    """Return the columns of the owner's name: what the other columns leave of a narrow screen, and more of a wide."""
+    rest = width - _LABEL - _PID - 2 - 3 * _FIGURE - 2 - _POLICY
+    return max(12, rest if width < _WIDE else max(_OWNER, min(rest - 2 * _POLICY, 60)))
+
+
+def _most(counts: Sequence[int], room: int) -> int:
+    """Return how many lines each GPU's processes may have, so that all have room: the same for every GPU."""
+    most = max(counts, default=0)
+    while most and sum(min(count, most) for count in counts) > room:
+        most -= 1
+    return most
+
+
+def _fitted(words: str, width: int) -> str:
+    """Return a text of so many columns, cut on the right or filled with spaces."""
+    text = Text(words)
+    text.truncate(width, overflow="ellipsis", pad=True)
+    return text.plain
+
+
+def _cut(line: Text, width: int) -> Text:
+    line.no_wrap = True
+    line.truncate(width, overflow="ellipsis")
+    return line

@@ -1,0 +1,340 @@
+"""What the system tells of processes by their pids: whether one lives, whose it is, what it is called, what it opens.
+
+Of another user's process nothing but its user and when it began is read. Sources: proc_pid_stat(5), proc_pid_status(5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Literal
+
+from tfgpu_magic.ground.host import CALLS, SIMULATED
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+PROC = Path("/proc")
+ISOLATED = "isolated call"
+"""The name of the processes of isolated cells and calls."""
+LAUNCHER = "tfgpu"
+"""The command under which programs run; they are named by themselves, and not by it."""
+
+_COMPUTES = ("/dev/nvidia-uvm", "/dev/dxg")
+"""Prefixes of the files that a process has open once it has started CUDA; who reads figures opens others."""
+_DEVICES = ("/dev/nvidia", "/dev/nvhost", "/dev/nvmap", "/dev/nvgpu", "/dev/dxg")
+"""Prefixes of the files by which the driver is reached: on servers and desktops, on Jetson, on WSL."""
+
+
+def lives(pid: int) -> bool:
+    """Tell whether a process with this pid exists here, of whatever user."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def elsewhere(pids: Iterable[int]) -> frozenset[int]:
+    """Return those of some pids that do not exist here: a driver may list those of another namespace."""
+    return frozenset(pid for pid in set(pids) if pid > 0 and not lives(pid))
+
+
+def began(pid: int) -> int | None:
+    """Return when a process began, in the system's ticks since its start; None if it has ended.
+
+    A zombie has ended: its parent may never wait for it.
+    """
+    try:
+        state, *rest = _stat(pid)
+    except OSError:
+        return None
+    return None if state in "ZX" else int(rest[18])
+
+
+def ancestors(pid: int) -> tuple[int, ...]:
+    """Return the pids of a process and of its ancestors, the nearest first."""
+    found: list[int] = []
+    while pid > 0 and pid not in found:
+        found.append(pid)
+        try:
+            pid = int(_stat(pid)[1])
+        except OSError:
+            break
+    return tuple(found)
+
+
+def descendants(pid: int) -> set[int]:
+    """Return the pids of all descendants of a process."""
+    if began(pid) and not (PROC / f"{pid}/task/{pid}/children").exists():  # a system without `CONFIG_PROC_CHILDREN`
+        others = (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  names are enough
+        return {other for other in others if pid in ancestors(other)[1:]}
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        for child in _children(waiting.pop()) - found:
+            found.add(child)
+            waiting.append(child)
+    return found
+
+
+def _children(pid: int) -> set[int]:
+    """Return the pids of a process's children, which any of its threads may have started."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):  # the process has ended
+        for thread in os.listdir(PROC / f"{pid}/task"):  # noqa: PTH208  names are enough
+            with contextlib.suppress(OSError):  # a thread has ended
+                found.update(map(int, (PROC / f"{pid}/task/{thread}/children").read_text().split()))
+    return found
+
+
+def family(pid: int | None = None) -> frozenset[int]:
+    """Return the pids of a process, by default this one, and of its ancestors."""
+    return frozenset(ancestors(pid or os.getpid()))
+
+
+def user(pid: int) -> int:
+    """Return the number of a process's user.
+
+    Raises:
+        OSError: it has ended, or is hidden.
+    """
+    status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    return int(status.partition("\nUid:")[2].split(maxsplit=1)[0])
+
+
+def whose(pid: int) -> Literal["mine", "other", "gone"]:
+    """Tell whose process a driver means by a pid; it has ended where this user's has no driver open.
+
+    The pid then means a process of another namespace, or was given anew.
+    """
+    try:
+        if user(pid) != os.getuid():  # checked first: root could read more of other users, and does not
+            return "other"
+    except OSError:
+        return "other" if lives(pid) else "gone"  # /proc, mounted with hidepid, hides it
+    return "gone" if opens_driver(pid) is False else "mine"
+
+
+def command(pid: int) -> str:
+    """Return the name of this user's process, as `short_command`.
+
+    Raises:
+        OSError: it has ended.
+    """
+    name = _text(pid, "comm").strip()
+    try:
+        line = _text(pid, "cmdline").rstrip("\0")
+    except PermissionError:
+        return name
+    return short_command(name, line.split("\0" if "\0" in line else " "))  # spaces: it has set its title
+
+
+def notebook(pid: int) -> str:
+    """Return the path of a kernel's notebook: Jupyter Server gives it to each kernel that it starts.
+
+    Raises:
+        OSError: it has ended.
+    """
+    try:
+        variables = (variable.partition("=") for variable in _text(pid, "environ").split("\0"))
+        return notebook_path({name: value for name, _, value in variables})
+    except PermissionError:
+        return ""
+
+
+def kernel_of(line: Sequence[int]) -> tuple[int, str]:
+    """Return the pid and the id of the nearest kernel of a process and its ancestors; 0 where there is none.
+
+    A child that was forked has its parent's command line, and its session, which Jupyter begins with each kernel: one
+    that outlives its kernel, or was forked off twice, is none. Ancestors of other users are not read.
+
+    Args:
+        line: the process and its ancestors, the nearest first.
+
+    Raises:
+        OSError: it has ended.
+    """
+    own, above = _words(line[0]), line[1:]
+    for pid in line:
+        parent, above = next(iter(above), 0), above[1:]
+        words = _words(parent) if parent and _is_own(parent) else []
+        if (found := kernel_id(own)) and words != own:
+            first = int(_stat(pid)[3])
+            stray = first not in line and _is_own(first) and kernel_id(_words(first)) == found
+            return (pid, found) if lives(first) and not stray else (0, "")
+        if not words:
+            break
+        own = words
+    return 0, ""
+
+
+def _is_own(pid: int) -> bool:
+    """Tell whether a process is this user's; one that has ended, or that /proc hides, is not."""
+    with contextlib.suppress(OSError):
+        return user(pid) == os.getuid()
+    return False
+
+
+def _words(pid: int) -> list[str]:
+    try:
+        return _text(pid, "cmdline").split("\0")
+    except PermissionError:
+        return []
+
+
+def kernel_id(words: Iterable[str]) -> str:
+    """Return a kernel's id from its command line, which names its connection file; empty of what is no kernel."""
+    return next((file.stem.removeprefix("kernel-") for file in _connection_files(words)), "")
+
+
+def connection_file(pid: int) -> Path | None:
+    """Return the connection file of a kernel of this user's; None of any other process, such as a kernel's child."""
+    with contextlib.suppress(OSError):
+        if _is_own(pid) and kernel_of(ancestors(pid))[0] == pid:
+            return next((Path(file) for file in _connection_files(_words(pid))), None)
+    return None
+
+
+def _connection_files(words: Iterable[str]) -> Iterator[PurePath]:
+    """Give what a command line names as connection files.
+
+    Source: jupyter_client calls the file ``kernel-ID.json``, and every kernel gets its path.
+    """
+    files = (PurePath(word.rpartition("=")[2]) for word in words if word.endswith(".json"))
+    return (file for file in files if file.stem.startswith("kernel-"))
+
+
+def notebook_path(environment: Mapping[str, str]) -> str:
+    """Return the path of a kernel's notebook from the variable that Jupyter Server sets; empty where it sets none.
+
+    A session without a name has the path of a folder, which ends with a slash.
+    """
+    path = environment.get("JPY_SESSION_NAME", "")
+    return "" if path.endswith("/") else as_in_vscode(path)
+
+
+def as_in_vscode(path: str) -> str:
+    """Return a notebook's path without what VS Code adds to it in a session: ``train-jvsc-0a1b-...ipynb``."""
+    return re.sub(r"-jvsc-[0-9a-f-]+(?=\.ipynb$)", "", path)
+
+
+def short_command(name: str, words: Sequence[str]) -> str:
+    """Name a process by its program; Python of any version by its script or module too. Never by more.
+
+    Args:
+        name: the process's name, used where there is no command line.
+        words: its command line.
+    """
+    program = PurePath(words[0]).name if words else ""
+    if not program.lower().startswith(("python", "pypy")):
+        return program or name
+    program = program.lower().rstrip("0123456789.")
+    rest = iter(words[1:])
+    for word in rest:
+        if word in ("-W", "-X", "--check-hash-based-pycs"):
+            next(rest, None)
+        elif word == "-m":
+            module = next(rest, "")
+            return _under_a_policy(rest) if module == __name__.partition(".")[0] else f"{program} -m {module}".rstrip()
+        elif word == "-c":
+            return ISOLATED if CALLS in next(rest, "") else program
+        elif not word.startswith("-"):
+            script = PurePath(word).name
+            return _under_a_policy(rest) if script == LAUNCHER else f"{program} {script}"
+    return program
+
+
+def _under_a_policy(words: Iterator[str]) -> str:
+    """Name a program by the words of `tfgpu run "limit 40%" -- program_1.py` behind `tfgpu`; others by `tfgpu`."""
+    command = next(words, "")
+    if command != "run" or "--" not in words:  # which passes over the policy
+        return f"{LAUNCHER} {command}".rstrip()
+    name = short_command("", ["python", *words])
+    return name if name == ISOLATED or name.startswith("python -m") else name.removeprefix("python ")
+
+
+def ended(pid: int) -> str:
+    """Return the name of this user's process that has ended and is still there; nothing of any other."""
+    with contextlib.suppress(OSError):
+        return _text(pid, "comm").strip() if _is_own(pid) and began(pid) is None else ""
+    return ""
+
+
+def is_call(pid: int) -> bool:
+    """Tell whether a process of this user is an isolated call, and not the fork server.
+
+    Raises:
+        OSError: it has ended.
+    """
+    _, *parents = ancestors(pid)
+    return command(pid) == ISOLATED and bool(parents) and command(parents[0]) == ISOLATED
+
+
+def maker() -> int | None:
+    """Return the pid of the kernel, session or program that this isolated call was made in; None if that has ended."""
+    return next((pid for pid in ancestors(os.getpid()) if command(pid) != ISOLATED), None)
+
+
+def unlisted(known: Collection[int]) -> list[int]:
+    """Return this user's processes that have started CUDA, and are neither among some nor started by one of them."""
+    found = []
+    for pid in (int(name) for name in os.listdir(PROC) if name.isdigit()):  # noqa: PTH208  names are enough
+        with contextlib.suppress(OSError):  # it has ended
+            other = not _is_own(pid) or _text(pid, "comm").startswith("tfgpu-")  # a collector opens it, too
+            found += [pid] if not other and opens_driver(pid, _COMPUTES) and family(pid).isdisjoint(known) else []
+    return sorted(found)
+
+
+def opens_driver(pid: int, devices: tuple[str, ...] = ()) -> bool | None:
+    """Tell whether a process of this user has a file of the driver open or mapped; this takes some 100 µs.
+
+    One that has not holds no GPU memory, and its listed pid means another.
+
+    Args:
+        pid: the process id.
+        devices: prefixes of the files, where only some count.
+
+    Returns:
+        Whether it has; None where that cannot be read.
+    """
+    machine = os.environ.get(SIMULATED)
+    files = devices or _DEVICES if machine is None else (os.path.realpath(machine),)
+    folder = f"/proc/{pid}/fd"
+    try:
+        if any(_target(f"{folder}/{name}").startswith(files) for name in os.listdir(folder)):  # noqa: PTH208
+            return True
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:  # noqa: PTH123
+            return any(line[line.find("/") :].startswith(files) for line in maps if "/" in line)
+    except OSError:
+        return None
+
+
+def _target(link: str) -> str:
+    try:
+        return os.readlink(link)  # noqa: PTH115
+    except FileNotFoundError:  # closed meanwhile
+        return ""
+
+
+def _text(pid: int, name: str) -> str:
+    return Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of ``/proc/pid/stat`` from the state on, which is its third."""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def notebook_of(shell: Any) -> str:
+    """Return a kernel's notebook's path, if VS Code or Jupyter Server passes it to the kernel; else an empty text."""
+    code = shell.user_ns.get("__vsc_ipynb_file__")
+    if isinstance(code, str) and code:
+        return code
+    # All that a kernel starts inherits the variable: sessions, and kernels that nbclient and papermill start.
+    return notebook_path(os.environ) if kernel_id(sys.orig_argv) else ""

@@ -1,0 +1,379 @@
+"""The GPUs as one process reads them for all: `snapshot` for who needs them once, `Watch` for who looks repeatedly.
+
+Both start that process, the `collector`, where there is none, and never open the driver: a call into it can hang for
+good. It stays as long as somebody watches, and ends with its answer where nobody does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.ground.snapshot import Snapshot
+from tfgpu_magic.machine import starting
+from tfgpu_magic.machine.board import history, viewers
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.limited import limited
+from tfgpu_magic.machine.board.machine_board import MachineBoard
+from tfgpu_magic.machine.board.report_files import ReportFiles
+from tfgpu_magic.machine.board.snapshot_file import NOTHING, SNAPSHOT, STALE_AFTER, SnapshotReader, own_cgroup
+from tfgpu_magic.machine.board.viewers import LINGER, LOCK, READING_TIMEOUT, TAKEN
+from tfgpu_magic.machine.driver.schedule import ASLEEP, WantedIntervals
+from tfgpu_magic.machine.starting import is_taken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tfgpu_magic.machine.board.history import History
+    from tfgpu_magic.machine.board.snapshot_file import Published, Reading
+
+DRIVER_TIMEOUT = 15.0
+"""Seconds to wait where a snapshot is required, as before a policy is judged, and not only welcome."""
+SHOW_LATE_FOR = 30.0
+"""Seconds for which a snapshot that is too old is shown, while a new one is on its way."""
+CHECK_EVERY = 0.5
+"""Seconds between two of a viewer's checks that there is a collector, which also see from them that it has viewers."""
+PLACE_EVERY = 5.0
+"""Seconds between two checks that the board's directory is still the best, and still of the same GPUs."""
+UNWATCHED_LISTS_EVERY = 10.0
+"""Seconds between two lists of processes, at the least, while no viewer shows them."""
+
+_SLOW_AFTER = 3.0  # seconds: a machine that is busy may take one to start a process, and that is no driver's fault
+_LATE = 0.5  # seconds: a service's readings come every second, and nobody can ask it
+_FIRST, _LONGEST = 1.0, 15.0  # seconds between two of a viewer's attempts to start a collector
+_LIMITS_SINCE = 615  # the first driver with limits by cgroup
+
+
+def look(timeout: float = 1.5) -> Snapshot:
+    """Read all GPUs now, within `timeout`.
+
+    Args:
+        timeout: seconds to wait, the start of a process included.
+
+    Returns:
+        The snapshot; its `error` says in words why there is none. Nothing that the driver does raises. A driver that
+        takes longer is still asked: a later look gets its snapshot.
+    """
+    return snapshot(0.0, timeout)
+
+
+def snapshot(
+    max_age: float = 1.0, wait: float = DRIVER_TIMEOUT, *, late: float = 0.0, slow: Callable[[], None] | None = None
+) -> Snapshot:
+    """Return all GPUs as they were read at most `max_age` seconds ago.
+
+    A collector that somebody watches has them already, or reads them anew; where there is none, one is started, reads
+    them, and ends. Thread-safe.
+
+    Args:
+        max_age: seconds; 0 is a reading that begins now.
+        wait: seconds to wait, the start of a process included.
+        late: seconds; where the driver is too slow, what a collector has published may be as old as that.
+        slow: called once where it takes more than three seconds.
+
+    Returns:
+        The snapshot; its `error` says in words why there is none. Nothing that the driver does raises. A driver that
+        takes longer is still asked, and a later call gets its snapshot.
+    """
+    with contextlib.ExitStack() as stack:
+        place: BoardDirectory | None = None
+        with contextlib.suppress(MonitorError, OSError):
+            place = stack.enter_context(BoardDirectory())
+        question = _Question(place, max_age, stack.enter_context(contextlib.closing(MachineBoard())))
+        try:
+            return question.wait(wait, slow) or question.late(wait, late)
+        except OSError as error:  # no memory or no processes left
+            return _failed(f"NVML was not asked: no process could be started ({error.strerror}).")
+
+
+class _Question:
+    """One wish for a snapshot: for what is published, or the answer of a collector that is asked.
+
+    Without a `place` nothing can be written, and a process answers that publishes nothing.
+    """
+
+    def __init__(self, place: BoardDirectory | None, max_age: float, machine: MachineBoard) -> None:
+        self._begun, self._max_age = time.time(), max_age
+        self._place, self._machine = place, machine
+        self._reader = None if place is None else SnapshotReader(place)
+        self._asked, self._ask_at = 0, 0.0
+        self._before = latest = starting.latest  # it may have answered too late for who has asked it
+        self._start: starting.Start | None = None
+        if latest is not None and not latest.heard and latest.begun >= self._begun - max_age:
+            self._start, latest.heard = latest, True
+
+    def wait(self, seconds: float, slow: Callable[[], None] | None) -> Snapshot | None:
+        """Return the snapshot once it is there; None after these seconds."""
+        begun = time.monotonic()
+        while (found := self._found()) is None:
+            waited = time.monotonic() - begun
+            if waited >= seconds:
+                return None
+            if slow is not None and waited > _SLOW_AFTER:
+                slow()
+                slow = None
+            if self._start is None:
+                time.sleep(0.005)
+            else:
+                self._start.done.wait(min(0.01, seconds - waited))
+        return found
+
+    def late(self, waited: float, most: float) -> Snapshot:
+        """Return what came too late, or is at most so many seconds old; else why nothing is known."""
+        global _missed_at
+        missed, _missed_at = _missed_at, self._begun
+        found = [one.snapshot for one in (self._machine.look(), self._published()) if one is not None]
+        if self._before is not None and self._before.done.is_set():
+            found.append(_answered(self._before))
+        now = time.time()
+        oldest = now - SHOW_LATE_FOR
+        told = [one for one in found if not one.error and one.time >= max(oldest, min(missed, now - most))]
+        if told:
+            old = max(told, key=lambda one: one.time)
+            age = f"{max(1.0, now - old.time):.0f}"
+            note = f"These figures are {age} s old: the driver is slow to answer."
+            return limited(old._replace(notes=(*old.notes, note)))
+        if waited >= DRIVER_TIMEOUT:
+            return _hangs(waited)
+        return _failed(
+            f"NVML did not answer within {waited:g} s. A driver that nothing keeps awake takes some seconds "
+            "to start, and it is still being asked: say it again. nvidia-smi shows whether it hangs."
+        )
+
+    def _found(self) -> Snapshot | None:
+        """Return the snapshot if it is there; else ensure that somebody is asked."""
+        machine = self._machine.look()
+        if machine is not None and machine.stale_since is not None:
+            return None  # the service hangs, and who asks the driver beside it would, too
+        fresh = self._max_age and self._max_age + _LATE
+        if machine is not None and machine.snapshot.time >= self._begun - fresh and machine.snapshot.error != ASLEEP:
+            return limited(machine.snapshot)
+        published = self._published()
+        if published is not None and self._answers(published):
+            return limited(published.snapshot)
+        if self._start is not None and self._start.done.is_set():
+            start, self._start = self._start, None
+            if start.answer != TAKEN:
+                return _answered(start)
+        return self._ask(published) if self._start is None else None
+
+    def _published(self) -> Published | None:
+        with contextlib.suppress(MonitorError):
+            return self._reader.find() if self._reader is not None else None
+        return None
+
+    def _answers(self, published: Published) -> bool:
+        """Return whether what is published is new enough, and true of the GPUs as this process sees them."""
+        if published.snapshot.error or not _is_of_use(published):
+            return False
+        if self._asked and published.asked >= self._asked:
+            return True
+        lives = abs(time.time() - published.beat) < STALE_AFTER
+        return lives and self._max_age > 0 and published.snapshot.time >= self._begun - self._max_age
+
+    def _ask(self, published: Published | None) -> Snapshot | None:
+        """Ask the collector, or start one; return a snapshot only to say that it hangs for good."""
+        taken = False
+        try:
+            if self._place is not None:
+                taken = is_taken(self._place)
+                if not taken or time.monotonic() >= self._ask_at:
+                    touched, self._ask_at = self._place.touch(viewers.ASKED), time.monotonic() + CHECK_EVERY
+                    self._asked = self._asked or touched  # a reading that began since then answers
+        except (MonitorError, OSError):  # in a read-only container the answer alone counts
+            self._place = self._reader = None
+        if self._place is not None and not taken:
+            self._start = starting.start(self._place)
+        elif self._place is None or (published is not None and not _is_of_use(published)):
+            self._start = starting.latest if starting.still_asked() else starting.start(None)
+        elif time.time() - max(map(self._place.touched, (LOCK, SNAPSHOT))) / 1e9 > READING_TIMEOUT + STALE_AFTER:
+            return _failed("NVML does not answer: an earlier call hangs in the driver. A reboot may be needed.")
+        return None
+
+
+_missed_at = float("inf")
+"""When the last question began that was answered too late, in seconds since the epoch."""
+
+
+def _answered(start: starting.Start) -> Snapshot:
+    """Return the snapshot that a collector has answered; its `error` says why there is none."""
+    try:
+        return Snapshot.from_json(start.answer)
+    except ValueError:
+        if time.time() - start.begun >= start.patience:
+            return _hangs(start.patience)
+        why = (start.trouble.strip().splitlines() or ["it was killed"])[-1]
+        return _failed(f"NVML gave no answer: the process that asked it ended without one ({why}).")
+
+
+def _is_of_use(published: Published) -> bool:
+    """Return whether a collector sees the GPUs, and what this process would: a driver may limit them by cgroup."""
+    if published.snapshot.error not in (None, ASLEEP):  # it may lack the library
+        return False
+    version = (published.snapshot.driver or "0").partition(".")[0]
+    return published.cgroup == own_cgroup() or not version.isdecimal() or int(version) < _LIMITS_SINCE
+
+
+def _hangs(waited: float) -> Snapshot:
+    return _failed(
+        f"NVML did not answer within {waited:.0f} s: the driver hangs, or takes longer to start. Try nvidia-smi."
+    )
+
+
+def _failed(error: str) -> Snapshot:
+    return Snapshot(time=time.time(), error=error)
+
+
+class Watch:
+    """The GPUs as they are from second to second, for a viewer that looks repeatedly.
+
+    Every look costs microseconds, however many viewers there are: one process asks the driver for all of the machine,
+    where a service does so, else for all of the user's. The latter is started by the first look, started again when it
+    was killed, and ends when there was no look for a while. What reads the board raises `MonitorError`, as `look`. Not
+    thread-safe.
+
+    Args:
+        linger: seconds that a collector stays after the last look, if it is started here.
+        patience: seconds that a reading may take, until a collector that is started here gives up.
+        every: seconds between two readings that are wanted here; the viewer that wants them most often decides.
+
+    Example:
+        >>> with Watch() as watch:  # doctest: +SKIP
+        ...     used = [gpu.used for gpu in watch.wait().snapshot.gpus]
+    """
+
+    def __init__(self, *, linger: float = LINGER, patience: float = READING_TIMEOUT, every: float = 1.0) -> None:
+        self._linger, self._patience = linger, patience
+        self._wanted = WantedIntervals(every, 2.0 * every)
+        self._machine = MachineBoard()
+        self._place: BoardDirectory | None = None
+        self._reader: SnapshotReader  # this and the next are there as long as the place is
+        self._report_files: ReportFiles
+        self._check_at = self._place_at = self._start_at = 0.0
+        self._start: starting.Start | None = None
+        self._failures = 0
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def attend(self, *, processes: bool) -> None:
+        """Set whether this viewer shows processes from now on, or memory alone, for which the driver does less.
+
+        By default it shows processes. Where no viewer does, they may be old by `UNWATCHED_LISTS_EVERY`.
+        """
+        lists = 2.0 * self._wanted.memory
+        wanted = self._wanted._replace(lists=lists if processes else max(UNWATCHED_LISTS_EVERY, lists))
+        if wanted != self._wanted:
+            self._wanted, self._check_at = wanted, 0.0
+
+    def close(self) -> None:
+        """Close the board. A later look opens it again."""
+        if self._place is not None:
+            self._place.close()
+        self._machine.close()
+        self._place = None
+
+    @property
+    def passed_over(self) -> str:
+        """Why the board is not in the best directory, in words for an administrator; empty when it is."""
+        return self._place.passed_over if self._place is not None else ""
+
+    def look(self) -> Reading:
+        """Read the board now, without waiting for anything.
+
+        Returns:
+            What was last published, and whether the collector is missed. Before anything was published it is a
+            snapshot with an `error` that says so.
+
+        Raises:
+            MonitorError: the board's directory or a file in it is not the user's or cannot be written, or no process
+                can be started. A later look may work.
+        """
+        machine = self._machine.look()
+        self._open()
+        if machine is not None:
+            return machine._replace(snapshot=limited(machine.snapshot))
+        seen, left = self._reader.look(), self._machine.left
+        if seen.age is not None and seen.stale_since is None:
+            self._failures = 0
+        trouble = self._start.trouble if self._start is not None else ""
+        if trouble and seen.snapshot is NOTHING and seen.stale_since is not None:
+            return seen._replace(snapshot=Snapshot(time=0.0, error=trouble))
+        # Until the own collector has read something, what the service has left is the latest.
+        if left is not None and (seen.age is None or seen.stale_since) and left.snapshot.time > seen.snapshot.time:
+            seen = left
+        return seen._replace(snapshot=limited(seen.snapshot))
+
+    def wait(self, seconds: float = 5.0) -> Reading:
+        """Look until a living collector has published something, or the time is over.
+
+        Args:
+            seconds: the longest wait.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            seen = self.look()
+            if (seen.age is not None and seen.stale_since is None) or time.monotonic() > end:
+                return seen
+            time.sleep(0.02)
+
+    def history(self) -> History:
+        """Return what was used of each GPU in the last hour, as far as there were viewers."""
+        place = self._open()
+        return self._machine.history() or history.read(place)
+
+    @property
+    def report_files(self) -> ReportFiles:
+        """The kernels' reports."""
+        self._open()
+        return self._report_files
+
+    def _ensure(self) -> BoardDirectory:
+        """Ensure that there is a collector, and note that it has a viewer; where a service is read, there is one."""
+        place = self._placed()
+        if self._machine.look() is not None:
+            return place
+        try:
+            viewers.want(place, self._wanted)
+            if is_taken(place):
+                return place
+            if time.monotonic() >= self._start_at:
+                self._start_at = time.monotonic() + min(_LONGEST, _FIRST * 2.0 ** min(self._failures, 10))
+                self._failures += 1
+                self._start = starting.Start(place, self._linger, self._patience)
+        except OSError as error:
+            raise MonitorError(f"no collector could be started in {place.path} ({error.strerror}).") from error
+        return place
+
+    def _placed(self) -> BoardDirectory:
+        """Return the directory, searched again now and then: another may become usable, and other GPUs visible."""
+        before, now = self._place, time.monotonic()
+        there = before is not None and before.is_there()
+        if before is not None and there and now < self._place_at:
+            return before
+        place = BoardDirectory()
+        self._place_at = now + PLACE_EVERY
+        if before is not None and there and place.same(before):
+            before.passed_over = place.passed_over
+            place.close()
+            return before
+        if before is None:
+            self._reader = SnapshotReader(place)
+        else:
+            self._reader.move(place)
+            before.close()
+        self._report_files, self._place = ReportFiles(place), place
+        return place
+
+    def _open(self) -> BoardDirectory:
+        now = time.monotonic()
+        if self._place is None or now >= self._check_at or not self._place.is_there():
+            place = self._ensure()
+            self._check_at = now + CHECK_EVERY
+            return place
+        return self._place

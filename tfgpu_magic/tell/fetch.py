@@ -1,0 +1,222 @@
+"""Fetches the table and the owners: `table` and `owners` once, `Watcher` from second to second for a live view.
+
+It joins the figures, the kernels' reports and what else is posted on the board, and finds whose the processes are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.ground import host, phrases
+from tfgpu_magic.ground.bounded import within
+from tfgpu_magic.ground.rows import Table
+from tfgpu_magic.ground.units import rounded
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.report_files import ReportFiles
+from tfgpu_magic.machine.owners.attribution import Owners, together
+from tfgpu_magic.machine.owners.pids import maker, unlisted
+from tfgpu_magic.machine.see import SHOW_LATE_FOR, Watch, snapshot
+from tfgpu_magic.tell.tabulate import UNATTRIBUTED, UNLISTED, Known, make
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from tfgpu_magic.ground.report import Report
+    from tfgpu_magic.ground.rows import Notebook, Owner
+    from tfgpu_magic.ground.snapshot import Snapshot
+    from tfgpu_magic.machine.board.snapshot_file import Reading
+
+PID_TRUSTED_FOR = 10.0
+"""Seconds in which no pid is reused by another process on the same GPU."""
+
+MOST_SUSPECTS = 8
+"""How many of the processes that may have memory of nobody's are named."""
+
+HANGS = "Whose the processes are is not known: this machine's processes cannot be read at the moment."
+
+
+class Posted(NamedTuple):
+    """What is posted on the board beside the snapshots.
+
+    Attributes:
+        reports: the other kernels' reports.
+        names: what renamed notebooks are called, by their kernels' ids.
+    """
+
+    reports: tuple[Report, ...] = ()
+    names: Mapping[str, str] = MappingProxyType({})
+
+    def known(self, owners: Owners, snapshot: Snapshot, served: Mapping[int, Notebook]) -> Known:
+        """Return what is known of a snapshot's processes.
+
+        Args:
+            owners: finds whose they are.
+            snapshot: the driver's figures.
+            served: what a server has of its kernels, by pid.
+        """
+        notebooks = together(self.reports, served)
+        return Known(
+            owners=owners.find(
+                {process.pid for process in snapshot.processes}, notebooks, (), self.names, users_of(snapshot)
+            ),
+            reports=self.reports,
+            notebooks=notebooks,
+            this=owners.this,
+        )
+
+
+def users_of(snapshot: Snapshot) -> dict[int, int]:
+    """Return the numbers of processes' users, by pid, as far as a collector has read them."""
+    return {row.pid: row.uid for row in snapshot.processes if row.uid is not None}
+
+
+def posted(files: ReportFiles) -> Posted:
+    """Read what is posted on the board now, beside the snapshots."""
+    return Posted(files.read(), files.names)
+
+
+def table(
+    report: Callable[[Snapshot], Report] | None = None,
+    *,
+    timeout: float = 1.5,
+    patience: float | None = None,
+    slow: Callable[[], None] | None = None,
+) -> Table:
+    """Look at the GPUs now, and find whose memory it is.
+
+    Args:
+        report: makes this kernel's own report; None leaves that out.
+        timeout: seconds to wait for the driver, and as long again for this machine's processes.
+        patience: seconds to wait for the driver where no live view has its figures; None is `timeout`.
+        slow: called once where that takes more than three seconds.
+
+    Returns:
+        The rows, even where there is no driver or it hangs: then the table's `error` says so.
+    """
+    seen = snapshot(0.0, timeout if patience is None else patience, late=SHOW_LATE_FOR, slow=slow)
+    known = within(timeout, lambda: _read().known(Owners(), seen, {}))
+    made = make(seen, replace(known or Known(), own=report(seen) if report else None))
+    if any(row.owner.text == UNLISTED for row in made.processes):
+        made = replace(made, notes=(*made.notes, *filter(None, [within(timeout, partial(_suspects, made))])))
+    if known is None:
+        made = replace(made, notes=(*(note for note in made.notes if note != UNATTRIBUTED), HANGS))
+    return made
+
+
+def _suspects(made: Table) -> str:
+    """Say which of this user's processes may have memory for which none is listed; nothing where none may."""
+    found, rests = _read(), [row.process for row in made.processes if row.owner.text == UNLISTED]
+    known = {os.getpid(), *(one.pid for one in found.reports), *(row.process.pid for row in made.processes)}
+    pids = unlisted(known)[:MOST_SUSPECTS]  # who reports of itself is known, and what it has started
+    if not pids:
+        return ""
+    owners = Owners().find((), together(found.reports, {}), pids, found.names)
+    gpus, size = ", ".join(row.gpu for row in rests), rounded(sum(row.held or 0 for row in rests))
+    names = ", ".join(f"{phrases.plain(owners[pid].text, longest=120)} ({pid})" for pid in pids)
+    return (
+        f"GPU {gpus}: no process is listed for {size}. Of your processes, these have the driver open and are in no "
+        f"list: {names}. End those that you do not need."
+    )
+
+
+def owners(snapshot: Snapshot, here: Collection[int] = (), *, call: bool = False) -> Mapping[int, Owner]:
+    """Find whose processes are, as a table names them; none where this machine's processes cannot be read in 1.5 s.
+
+    Args:
+        snapshot: the GPUs with the processes.
+        here: further pids, of processes that report of themselves or make calls, whether they hold memory or not.
+        call: whether this process is an isolated call: "this notebook" is then the one that made it.
+    """
+    pids = {process.pid for process in snapshot.processes}
+    caller = host.caller if call else ""
+
+    def find() -> Mapping[int, Owner]:
+        found = _read()
+        owners = Owners(maker() if call else None, this=f"this {caller}" if caller else "")
+        return owners.find(pids, together(found.reports, {}), here, found.names, users_of(snapshot))
+
+    return within(1.5, find) or {}
+
+
+def _read() -> Posted:
+    """Read what is posted on the board; nothing where it cannot be used."""
+    with contextlib.suppress(MonitorError), BoardDirectory() as place:
+        return posted(ReportFiles(place))
+    return Posted()
+
+
+class Watcher:
+    """A watcher of the GPUs, which raises `MonitorError` as `Watch.look` does. Not thread-safe.
+
+    Args:
+        watch: the board; None opens one.
+        kernel: the pid that is "this notebook"; 0 is none.
+        report: makes this kernel's own report; None leaves that out.
+    """
+
+    def __init__(
+        self, watch: Watch | None = None, *, kernel: int = 0, report: Callable[[Snapshot], Report] | None = None
+    ) -> None:
+        self.watch = watch or Watch()
+        self._report = report
+        self._owners = Owners(kernel, trust=PID_TRUSTED_FOR)
+        self._used_since: float | None = None
+        self._before: tuple[object, ...] = ()
+
+    def see(self, notebooks: Mapping[int, Notebook] | None = None) -> Table:
+        """Return the table as it is now.
+
+        Args:
+            notebooks: what a server has of its kernels, by pid.
+        """
+        return self._table(self.watch.look(), posted(self.watch.report_files), notebooks or {})
+
+    def news(self, notebooks: Mapping[int, Notebook]) -> Table | None:
+        """Return the table; None while board, reports and notebooks are unchanged, which takes microseconds."""
+        before, self._before = self._before, ()  # a failure is news, and so is what follows it
+        reading, found = self.watch.look(), posted(self.watch.report_files)
+        now = _identity(reading), found, notebooks
+        table = self._table(reading, found, notebooks) if now != before else None
+        self._before = now
+        return table
+
+    def close(self) -> None:
+        """Close the board."""
+        self.watch.close()
+
+    def _table(self, reading: Reading, found: Posted, notebooks: Mapping[int, Notebook]) -> Table:
+        seen = reading.snapshot
+        known = replace(found.known(self._owners, seen, notebooks), own=self._own(seen))
+        return replace(make(seen, known), stale_since=reading.stale_since, every=reading.every)
+
+    def _own(self, snapshot: Snapshot) -> Report | None:
+        """Make this kernel's report, with the time since when the driver's lists should have it."""
+        if self._report is None:
+            return None
+        own = self._report(snapshot)
+        if self._used_since is None and any(use.taken for use in own.uses):
+            self._used_since = snapshot.time
+        return replace(own, used_since=self._used_since)
+
+
+def failure(error: Exception, broken: str, time: float = 0.0) -> Table:
+    """Make a table of what went wrong, for a view that must go on.
+
+    Args:
+        error: any exception of `Watcher.see` or `Watcher.news`.
+        broken: the text for a fault of this package.
+        time: when the GPUs were last read, in seconds since the epoch; 0 when they never were.
+    """
+    return Table(error=str(error) if isinstance(error, MonitorError) else broken, time=time)
+
+
+def _identity(reading: Reading) -> tuple[object, ...]:
+    """Return the values by which a reading differs from the one before."""
+    # Where nothing was published, the snapshot may say why.
+    return reading.sequence, reading.snapshot if reading.sequence == 0 else None, reading.stale_since

@@ -1,0 +1,292 @@
+"""Makes the rows of every view from a snapshot, its owners and kernels' reports. Pure; `rows` says what they have."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.ground.rows import NOT_REPORTED, GpuRow, Owner, ProcessRow, Share, Table, by_gpu
+from tfgpu_magic.ground.snapshot import Gpu, Process
+from tfgpu_magic.ground.units import BINARY
+from tfgpu_magic.machine.owners.attribution import ENDED, OTHERS, SILENT
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from tfgpu_magic.ground.message import Message
+    from tfgpu_magic.ground.report import GpuUse, Report
+    from tfgpu_magic.ground.rows import Notebook
+    from tfgpu_magic.ground.snapshot import Snapshot
+
+    _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
+
+UNATTRIBUTED = (
+    "Attribution is not available here: the driver does not name this machine's processes, as in some containers. "
+    "Notebooks that have loaded tfgpu_magic show their own figures, and all else is shown as others."
+)
+
+OWNER_UNKNOWN = "not told whose"
+"""The owner of memory whose processes the driver could name and does not."""
+UNLISTED, MOVED = "no process listed", "not listed yet"
+"""The owner of memory for which the driver lists no process, and of what was taken since it listed them."""
+
+UNREAD = "the driver tells nothing of it; its notebooks do"
+
+LISTED_AFTER = 2.0
+"""Seconds after which a process that has memory is in the driver's lists."""
+
+SPARE_AFTER, SPARE = 300.0, 256 * BINARY["MiB"]
+"""Seconds without activity, and bytes held and not used, from which on a notebook is worth shutting down."""
+
+_SEVERAL = 2**32
+"""What is taken from the number of another user's row, which stands for several pids, so that it is no process's."""
+
+COLOURS = 4
+TONES = 12
+"""How many distinct tones there are: four colours by three patterns, as views draw them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of processes beside the driver's figures.
+
+    Attributes:
+        owners: the owner of each pid.
+        own: this kernel's own report.
+        reports: the other kernels' reports.
+        notebooks: what is known of kernels, by pid, as `attribution.together` returns it.
+        this: what the viewing process is called.
+    """
+
+    owners: Mapping[int, Owner] = field(default_factory=dict)
+    own: Report | None = None
+    reports: Sequence[Report] = ()
+    notebooks: Mapping[int, Notebook] = field(default_factory=dict)
+    this: str = "this notebook"
+
+
+def make(snapshot: Snapshot, known: Known) -> Table:
+    """Make the rows that every view shows, from the driver's figures, and where there are none, from reports alone."""
+    report = known.own
+    told = [one for one in (report, *known.reports) if one]
+    if snapshot.error and any(use.taken for one in told for use in one.uses):
+        return _self_reported(snapshot, told, known)
+    labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
+    reported = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in told]
+    foreign = _foreign_pids(snapshot, reported)
+    own = reported[0][1] if report else {}
+    gpus: list[GpuRow] = []
+    processes: list[ProcessRow] = []
+    listed = {} if foreign else by_gpu(snapshot.processes, lambda row: row.gpu)
+    for gpu in snapshot.gpus:
+        uses = {one.pid: of.get(gpu.label) for one, of in reported}
+        rows = list(_rows(listed.get(gpu.label, ()), known, uses, snapshot.time))
+        if foreign or not gpu.listed:
+            rows += _self_reported_rows(gpu.label, {row.process.pid for row in rows}, known, reported, snapshot.time)
+        rows.sort(key=_largest_first)
+        whose = OTHERS if foreign else MOVED if gpu.rest([gpu.used_then]) else UNLISTED  # the note says what others are
+        whose = whose if gpu.listed else OWNER_UNKNOWN
+        rest = None if _holds_unknown(rows) else gpu.rest(row.known or 0 for row in rows)
+        named = gpu._replace(name=(gpu.name or "N/A").removeprefix("NVIDIA "))
+        shares = _shares(gpu, rows, whose if rest else "", known.this)
+        gpus.append(GpuRow(gpu=named, own=own.get(gpu.label, NOT_REPORTED), shares=shares))
+        processes.extend([*rows, *([_unlisted(gpu.label, whose, rest)] if rest else [])])
+    unnamed = any(row.owner.who == "unknown" and row.owner.text != SILENT and row.owner.pid for row in processes)
+    return Table(
+        gpus=tuple(gpus),
+        processes=_toned(processes),
+        summary=report.summary if report else "",
+        notes=(
+            *snapshot.notes,
+            *((UNATTRIBUTED,) if unnamed or foreign else ()),
+            *(report.notes if report else ()),
+        ),
+        simulated=snapshot.simulated,
+        error=snapshot.error,
+        absent=snapshot.absent,
+        time=snapshot.time,
+    )
+
+
+def _self_reported(snapshot: Snapshot, told: Sequence[Report], known: Known) -> Table:
+    """Make a row for each GPU and kernel that uses it, where the driver tells nothing, as after its update.
+
+    The driver's error is the first note.
+    """
+    uuids = dict.fromkeys(use.gpu for one in told for use in one.uses if use.taken)
+    gpus = [Gpu(-1, uuid=uuid, name="N/A", error=UNREAD) for uuid in uuids]
+    labels = {gpu.uuid: gpu.label for gpu in gpus}
+    reported = [(one, {labels[use.gpu]: use for use in one.uses if use.gpu in labels}) for one in told]
+    rows = [
+        row
+        for gpu in gpus
+        for row in sorted(_self_reported_rows(gpu.label, (), known, reported, snapshot.time), key=_largest_first)
+    ]
+    notes: tuple[Message | str, ...] = (snapshot.error or "", *snapshot.notes, *(known.own.notes if known.own else ()))
+    summary = known.own.summary if known.own else ""
+    return Table(
+        gpus=tuple(GpuRow(gpu=gpu) for gpu in gpus),
+        processes=_toned(rows),
+        summary=summary,
+        notes=notes,
+        time=snapshot.time,
+    )
+
+
+def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
+    """Tell whether the pids belong to another namespace: kernels use GPUs whose lists have none of their pids.
+
+    One of the pids may then equal that of a process of this machine, and would be named wrongly.
+    """
+    listed = {gpu.label for gpu in snapshot.gpus if gpu.listed and not gpu.error}
+    pids = {process.pid for process in snapshot.processes}
+    using = [
+        one
+        for one, uses in reported
+        if one.pid > 0  # a kernel without a pid in this namespace is in no list here either
+        and any(use.taken and gpu in listed for gpu, use in uses.items())
+        and (one.used_since is None or (snapshot.listed_at or 0.0) - one.used_since > LISTED_AFTER)
+    ]
+    return bool(using) and not any(one.pid in pids for one, _ in reported)
+
+
+def _rows(
+    processes: Sequence[Process],
+    known: Known,
+    uses: Mapping[int, GpuUse | None],
+    now: float,
+) -> Iterable[ProcessRow]:
+    others: defaultdict[str, list[Process]] = defaultdict(list)
+    for process in processes:
+        owner = known.owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text=OTHERS)
+        if owner.who == "other":
+            others[owner.text].append(process)
+            continue
+        if process.began not in (None, owner.began) and owner.began is not None:
+            process = process._replace(unused=None)  # of an earlier process that had its pid
+        use = uses.get(process.pid) if owner.who in ("this", "mine") else None
+        yield _row(process, owner, use or NOT_REPORTED, now)
+
+    for name, theirs in others.items():
+        yield _others_row(name, theirs)
+
+
+def _row(process: Process, owner: Owner, use: GpuUse, now: float) -> ProcessRow:
+    return ProcessRow(process=process, owner=owner, use=use, spare=is_spare(process, owner, use, now))
+
+
+def is_spare(process: Process, owner: Owner, use: GpuUse, now: float) -> bool:
+    """Return whether it is another notebook of mine that has long been idle and keeps much that it does not use.
+
+    Args:
+        process: the driver's figures.
+        owner: whose it is.
+        use: its own report; what is parked keeps what it needs.
+        now: seconds since the epoch.
+    """
+    notebook, held, used = owner.notebook, process.held, use.used
+    if owner.who != "mine" or owner.child or held is None or used is None or notebook is None or use.parked.size:
+        return False
+    idle = now - notebook.active if notebook.state == "idle" and notebook.active is not None else 0.0
+    return idle >= SPARE_AFTER and held - used >= SPARE
+
+
+def _others_row(name: str, processes: Sequence[Process]) -> ProcessRow:
+    """Return what another user holds of a GPU as one row, so that views cost the same however many processes that are.
+
+    What is not known of one of them is not known of all. Together they are unused since the last of them was used.
+    """
+    held = [process.held for process in processes if process.held is not None]
+    use = [process.utilisation for process in processes if process.utilisation is not None]
+    unused = [process.unused for process in processes if process.unused is not None]
+    several = -_SEVERAL - zlib.crc32(name.encode(errors="surrogatepass"))
+    process = Process(
+        gpu=processes[0].gpu,
+        pid=processes[0].pid if len(processes) == 1 else several,
+        kind=min({process.kind for process in processes}, key=lambda kind: (-len(kind), kind)),
+        held=sum(held) if len(held) == len(processes) else None,
+        utilisation=min(100, sum(use)) if len(use) == len(processes) else None,
+        unused=max(unused) if len(unused) == len(processes) else None,
+    )
+    return ProcessRow(process=process, owner=Owner(pid=process.pid, who="other", text=name))
+
+
+def _self_reported_rows(
+    gpu: str, listed: Collection[int], known: Known, reported: _Reported, now: float
+) -> Iterable[ProcessRow]:
+    """Give rows for the kernels that report to use a GPU, where the driver's list does not have them."""
+    for one, uses in reported:
+        use, notebook = uses.get(gpu), known.notebooks.get(one.pid)
+        if use is None or use.taken is None or one.pid in listed:
+            continue
+        this = known.own is not None and one.pid == known.own.pid
+        owner = Owner(
+            pid=one.pid,
+            who="this" if this else "mine",
+            text=known.this if this else (notebook and notebook.title) or "a kernel",
+            notebook=notebook,
+            kernel=one.pid,
+        )
+        yield _row(Process(gpu, one.pid), owner, use, now)
+
+
+def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:
+    """Set each notebook's tone from its name, so that every viewer gives it the same one.
+
+    Kernels choose in the order of their pids, so that one that starts takes no other's: a tone, and if possible a
+    colour, that the fewest have. When an earlier one ends, or uses its first GPU, a later one may choose anew.
+    """
+    owners = [row.owner for row in rows]
+    names = {one.kernel: (one.notebook and one.notebook.title) or "" for one in owners if one.kernel is not None}
+    tones: dict[int, int] = {}
+    used, colours = [0] * TONES, [0] * COLOURS
+    for kernel, name in sorted(names.items()):
+        wanted = zlib.crc32(name.encode(errors="surrogatepass"))
+        choices = ((wanted + step) % TONES for step in range(TONES))
+        tones[kernel] = tone = min(choices, key=lambda tone: (used[tone], colours[tone % COLOURS]))
+        used[tone] += 1
+        colours[tone % COLOURS] += 1
+    return tuple(row if row.owner.kernel is None else replace(row, tone=tones[row.owner.kernel]) for row in rows)
+
+
+def _largest_first(row: ProcessRow) -> tuple[bool, int, int]:
+    return row.known is None, -(row.known or 0), row.process.pid
+
+
+def _holds_unknown(rows: Sequence[ProcessRow]) -> bool:
+    """Tell whether a named process holds an unknown amount of memory, as on WSL."""
+    return any(row.known is None and row.owner.who != "unknown" for row in rows)
+
+
+def _unlisted(gpu: str, text: str, held: int) -> ProcessRow:
+    owner = Owner(pid=0, who="unknown", text=text)
+    return ProcessRow(process=Process(gpu, held=held), owner=owner, unlisted=True)
+
+
+def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str, this: str) -> tuple[Share, ...]:
+    """Return whose a GPU's memory is, in the order of `ShareOf`; nothing where that is unknown.
+
+    Memory in use that no process of mine holds is others', or is called what that is for which no process is listed
+    (`unlisted`). Where the list or a process's memory is unknown, it may belong to any process.
+    """
+    if gpu.used is None or not gpu.total or gpu.mig:
+        return ()
+    sizes = {"this": 0, "mine": 0, "others": 0}
+    for row in rows:
+        sizes[row.owner.who if row.owner.who in sizes else "others"] += row.known or 0
+    rest = gpu.used - sizes["this"] - sizes["mine"]
+    if gpu.total == gpu.limit:
+        sizes["others"] = 0  # what is used in the cgroup is told, and others' rows may be of other cgroups
+    listed = [row.owner for row in rows if row.owner.who not in sizes and row.known and sizes["others"]]
+    names = [{"other": OTHERS, "gone": ENDED}.get(owner.who, owner.text) for owner in listed]
+    names = list(dict.fromkeys(filter(None, (*names, unlisted))))
+    others = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else ", ".join(names) or OTHERS
+    found = (
+        Share(who="this", text=this, size=sizes["this"]),
+        Share(who="mine", text="yours, elsewhere", size=sizes["mine"]),
+        Share(who="others", text=others, size=max(sizes["others"], rest)),
+        Share(who="free", text="free", size=gpu.free if gpu.free is not None else max(0, gpu.total - gpu.used)),
+    )
+    return tuple(share for share in found if share.size)
