@@ -104,7 +104,7 @@ def own_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(starting, "latest", None)
     monkeypatch.setattr(see, "_missed_at", float("inf"))
     yield
-    until(lambda: not starting.still_asked())
+    until(lambda: not starting.is_pending())
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ At a driver that hangs or is slow it costs its timeout, leaves no process, and t
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
 import threading
@@ -20,6 +22,8 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.engine.status import status
 from tfgpu_magic.machine import see, starting
+from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.viewers import LOCK
 from tfgpu_magic.machine.see import Watch, look, snapshot
 
 if TYPE_CHECKING:
@@ -162,7 +166,7 @@ def test_a_driver_that_is_slow_to_start_is_let_finish_and_its_answer_is_seen(mac
 def test_what_a_slow_driver_said_too_late_is_shown_with_its_age(machine: Machine) -> None:
     machine.hang("nvmlInit", 2.5)
     assert look(0.5).error is not None
-    until(lambda: not starting.still_asked())
+    until(lambda: not starting.is_pending())
 
     seen = look(0.5)
 
@@ -198,6 +202,26 @@ def test_while_one_hangs_for_good_no_other_joins_it(machine: Machine, monkeypatc
     assert "an earlier call hangs" in (second.error or "")
     assert machine.calls()["nvmlDeviceGetMemoryInfo_v2"] == calls
     kill(*collectors(machine))
+
+
+@pytest.mark.usefixtures("machine_folder")
+def test_who_only_tries_the_lock_is_no_collector_that_hangs() -> None:
+    with BoardDirectory() as place:
+        lock = place.open(LOCK, os.O_RDWR | os.O_CREAT)
+        os.utime(lock, (0, 0))  # the last collector was there long ago
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        threading.Timer(0.2, os.close, (lock,)).start()
+
+        assert look(LONG).error is None
+
+
+def test_a_driver_that_hangs_for_a_view_is_still_asked(machine: Machine, live: Watch) -> None:
+    live.wait()
+    machine.hang("nvmlDeviceGetMemoryInfo", 3600)
+    until(lambda: live.look().stale_since, seconds=30)
+
+    assert "say it again" in (look(0.5).error or "")
+    assert see.still_asked()
 
 
 def test_an_interrupted_look_is_answered_later(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ PATIENCE = 15.0
 QUICK = ("-I", "-S")
 """Python's options that skip environment, user site and .pth files, which may run any code and cost most."""
 
-PACKAGES = str(Path(__file__).parents[1])
+PACKAGES = str(Path(__file__).parents[2])
 """The folder that a child process adds to its search path, to find this package."""
 
 _killed: list[subprocess.Popen[str]] = []

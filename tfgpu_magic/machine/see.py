@@ -40,6 +40,7 @@ PLACE_EVERY = 5.0
 UNWATCHED_LISTS_EVERY = 10.0
 """Seconds between two lists of processes, at the least, while no viewer shows them."""
 
+_HELD_FOR = 0.5  # seconds: who only tries the lock holds it for less
 _SLOW_AFTER = 3.0  # seconds: a machine that is busy may take one to start a process, and that is no driver's fault
 _LATE = 0.5  # seconds: a service's readings come every second, and nobody can ask it
 _FIRST, _LONGEST = 1.0, 15.0  # seconds between two of a viewer's attempts to start a collector
@@ -98,7 +99,7 @@ class _Question:
         self._begun, self._max_age = time.time(), max_age
         self._place, self._machine = place, machine
         self._reader = None if place is None else SnapshotReader(place)
-        self._asked, self._ask_at = 0, 0.0
+        self._asked, self._ask_at, self._free_at = 0, 0.0, time.monotonic()
         self._before = latest = starting.latest  # it may have answered too late for who has asked it
         self._start: starting.Start | None = None
         if latest is not None and not latest.heard and latest.begun >= self._begun - max_age:
@@ -185,16 +186,30 @@ class _Question:
         except (MonitorError, OSError):  # in a read-only container the answer alone counts
             self._place = self._reader = None
         if self._place is not None and not taken:
+            self._free_at = time.monotonic()
             self._start = starting.start(self._place)
         elif self._place is None or (published is not None and not _is_of_use(published)):
-            self._start = starting.latest if starting.still_asked() else starting.start(None)
-        elif time.time() - max(map(self._place.touched, (LOCK, SNAPSHOT))) / 1e9 > READING_TIMEOUT + STALE_AFTER:
+            self._start = starting.latest if starting.is_pending() else starting.start(None)
+        elif self._hangs():
             return _failed("NVML does not answer: an earlier call hangs in the driver. A reboot may be needed.")
         return None
+
+    def _hangs(self) -> bool:
+        """Return whether somebody holds the lock, and has given no sign for longer than a reading may take."""
+        place = self._place
+        if place is None or time.monotonic() - self._free_at < _HELD_FOR:
+            return False
+        sign = max(map(place.touched, (LOCK, SNAPSHOT))) / 1e9
+        return time.time() - sign > READING_TIMEOUT + STALE_AFTER
 
 
 _missed_at = float("inf")
 """When the last question began that was answered too late, in seconds since the epoch."""
+
+
+def still_asked() -> bool:
+    """Return whether a driver that was too slow is still being asked, so that a later snapshot may succeed."""
+    return starting.is_pending() or 0 <= time.time() - _missed_at < READING_TIMEOUT
 
 
 def _answered(start: starting.Start) -> Snapshot:

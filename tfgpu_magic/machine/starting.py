@@ -115,8 +115,8 @@ def ask() -> None:
             start(place).heard = False
 
 
-def still_asked() -> bool:
-    """Return whether a driver that was too slow is still being asked, so that a later snapshot may succeed."""
+def is_pending() -> bool:
+    """Return whether the collector that was started last for a snapshot has not answered yet."""
     return latest is not None and not latest.done.is_set()
 
 

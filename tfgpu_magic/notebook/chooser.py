@@ -20,8 +20,7 @@ from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.self_report import after_exit
 from tfgpu_magic.ground.host import magics, shell
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
-from tfgpu_magic.machine.see import DRIVER_TIMEOUT, look
-from tfgpu_magic.machine.starting import still_asked
+from tfgpu_magic.machine.see import DRIVER_TIMEOUT, look, still_asked
 from tfgpu_magic.notebook import configuration
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.plan import Plan
