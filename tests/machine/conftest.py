@@ -103,6 +103,7 @@ def own_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have a test wait for no look of another one, and end only when its own have left no process."""
     monkeypatch.setattr(starting, "latest", None)
     monkeypatch.setattr(see, "_missed_at", float("inf"))
+    monkeypatch.setattr(see, "_slow_since", float("inf"))
     yield
     until(lambda: not starting.is_pending())
 

@@ -78,15 +78,20 @@ def snapshot(
         The snapshot; its `error` says in words why there is none. Nothing that the driver does raises. A driver that
         takes longer is still asked, and a later call gets its snapshot.
     """
+    global _slow_since
     with contextlib.ExitStack() as stack:
         place: BoardDirectory | None = None
         with contextlib.suppress(MonitorError, OSError):
             place = stack.enter_context(BoardDirectory())
         question = _Question(place, max_age, stack.enter_context(contextlib.closing(MachineBoard())))
         try:
-            return question.wait(wait, slow) or question.late(wait, late)
+            found = question.wait(wait, slow)
         except OSError as error:  # no memory or no processes left
             return _failed(f"NVML was not asked: no process could be started ({error.strerror}).")
+        if found is None:
+            return question.late(wait, late)
+        _slow_since = float("inf")
+        return found
 
 
 class _Question:
@@ -123,8 +128,9 @@ class _Question:
 
     def late(self, waited: float, most: float) -> Snapshot:
         """Return what came too late, or is at most so many seconds old; else why nothing is known."""
-        global _missed_at
+        global _missed_at, _slow_since
         missed, _missed_at = _missed_at, self._begun
+        _slow_since = min(_slow_since, self._begun)
         found = [one.snapshot for one in (self._machine.look(), self._published()) if one is not None]
         if self._before is not None and self._before.done.is_set():
             found.append(_answered(self._before))
@@ -136,8 +142,8 @@ class _Question:
             age = f"{max(1.0, now - old.time):.0f}"
             note = f"These figures are {age} s old: the driver is slow to answer."
             return limited(old._replace(notes=(*old.notes, note)))
-        if waited >= DRIVER_TIMEOUT:
-            return _hangs(waited)
+        if (asked := max(waited, now - _slow_since)) >= DRIVER_TIMEOUT:
+            return _hangs(asked)
         return _failed(
             f"NVML did not answer within {waited:g} s. A driver that nothing keeps awake takes some seconds "
             "to start, and it is still being asked: say it again. nvidia-smi shows whether it hangs."
@@ -205,11 +211,13 @@ class _Question:
 
 _missed_at = float("inf")
 """When the last question began that was answered too late, in seconds since the epoch."""
+_slow_since = float("inf")
+"""When the first one of those in a row began."""
 
 
 def still_asked() -> bool:
     """Return whether a driver that was too slow is still being asked, so that a later snapshot may succeed."""
-    return starting.is_pending() or 0 <= time.time() - _missed_at < READING_TIMEOUT
+    return starting.is_pending() or 0 <= time.time() - _slow_since < DRIVER_TIMEOUT
 
 
 def _answered(start: starting.Start) -> Snapshot:
