@@ -92,12 +92,14 @@ COMMANDS = {
     "doctor": """\
 import sys
 from tfgpu_magic.doctor.checks.table import CHECKS, examine
+from tfgpu_magic.doctor.finding import REPORT
 from tfgpu_magic.doctor.machine import ThisMachine
 os.cpu_count = lambda: 8
 scene = {name: os.environ[name] for name in os.environ["TFGPU_TEST_SCENE"].split()}
 for here, title in [(ThisMachine(pathlib.Path("root"), scene), title) for title in sys.argv[1:]]:
     for one in examine(CHECKS[title], here):
-        print(f"{title}, {one.severity.value}: {one.found}", *one.next.splitlines(), sep="\\n    -> ")
+        then = REPORT.next(one).splitlines()
+        print(f"{title}, {one.severity.value}: {REPORT.found(one)}", *then, sep="\\n    -> ")
 """,
 }
 """The commands of this package, as Python: `tfgpu`, and its doctor's findings by title, as lines that are not cut."""

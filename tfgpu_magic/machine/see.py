@@ -130,7 +130,7 @@ class _Question:
         """Return what came too late, or is at most so many seconds old; else why nothing is known."""
         global _missed_at, _slow_since
         missed, _missed_at = _missed_at, self._begun
-        _slow_since = min(_slow_since, self._begun)
+        _slow_since = self._begun if self._begun - missed > SHOW_LATE_FOR else min(_slow_since, self._begun)
         found = [one.snapshot for one in (self._machine.look(), self._published()) if one is not None]
         if self._before is not None and self._before.done.is_set():
             found.append(_answered(self._before))
@@ -142,8 +142,8 @@ class _Question:
             age = f"{max(1.0, now - old.time):.0f}"
             note = f"These figures are {age} s old: the driver is slow to answer."
             return limited(old._replace(notes=(*old.notes, note)))
-        if (asked := max(waited, now - _slow_since)) >= DRIVER_TIMEOUT:
-            return _hangs(asked)
+        if waited >= DRIVER_TIMEOUT or not still_asked():
+            return _hangs(max(waited, DRIVER_TIMEOUT))
         return _failed(
             f"NVML did not answer within {waited:g} s. A driver that nothing keeps awake takes some seconds "
             "to start, and it is still being asked: say it again. nvidia-smi shows whether it hangs."
@@ -217,7 +217,7 @@ _slow_since = float("inf")
 
 def still_asked() -> bool:
     """Return whether a driver that was too slow is still being asked, so that a later snapshot may succeed."""
-    return starting.is_pending() or 0 <= time.time() - _slow_since < DRIVER_TIMEOUT
+    return 0 <= time.time() - _slow_since < DRIVER_TIMEOUT
 
 
 def _answered(start: starting.Start) -> Snapshot:
