@@ -270,7 +270,8 @@ neighbour = machine.add_neighbour("6GiB@0")
 for kind in ("memory", "lists"):
     listed = read(reader, listed, kind)
     made = make(listed, Known())
-    print([row.owner for row in made.processes if row.pid is None], [one.text for one in made.gpus[0].shares])
+    owners = [row.owner.text for row in made.processes if not row.process.pid]
+    print(owners, [one.text for one in made.gpus[0].shares])
 machine.close()
 """
 
