@@ -41,6 +41,7 @@ UNWATCHED_LISTS_EVERY = 10.0
 """Seconds between two lists of processes, at the least, while no viewer shows them."""
 
 _HELD_FOR = 0.5  # seconds: who only tries the lock holds it for less
+_EARLY = 1.0  # seconds: a line may have begun the reading that it will want, before it imported what it needs
 _SLOW_AFTER = 3.0  # seconds: a machine that is busy may take one to start a process, and that is no driver's fault
 _LATE = 0.5  # seconds: a service's readings come every second, and nobody can ask it
 _FIRST, _LONGEST = 1.0, 15.0  # seconds between two of a viewer's attempts to start a collector
@@ -107,7 +108,7 @@ class _Question:
         self._asked, self._ask_at, self._free_at = 0, 0.0, time.monotonic()
         self._before = latest = starting.latest  # it may have answered too late for who has asked it
         self._start: starting.Start | None = None
-        if latest is not None and not latest.heard and latest.begun >= self._begun - max_age:
+        if latest is not None and not latest.heard and latest.begun >= self._begun - max(max_age, _EARLY):
             self._start, latest.heard = latest, True
 
     def wait(self, seconds: float, slow: Callable[[], None] | None) -> Snapshot | None:

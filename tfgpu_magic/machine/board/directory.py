@@ -19,6 +19,7 @@ PLACE = "TFGPU_MAGIC_DIR"
 """The directory for what views share, in place of the user's own; the server and all kernels must have the same."""
 _OF_A_VIEW = ("snapshot", "history", "lock", "viewers", "asked")
 """Prefixes of the files that belong to one view of the GPUs; all others belong to the whole machine."""
+_TRIES = 100  # to open a file that others replace
 _DEVICES = "nvidia[0-9]*", "nvidiactl", "dxg", "nvidia-caps/*"
 """Patterns of the names below /dev from which it follows which GPUs a process may open."""
 _TEMPORARY = Path("/tmp")  # noqa: S108  BoardDirectory checks the owner
@@ -109,17 +110,20 @@ class BoardDirectory:
         """
         path = self.path / self.name(name)
         safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would wait for its writer
-        try:
-            fd = os.open(self.name(name), flags | safe, self._mode(name), dir_fd=self._fd)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise MonitorError(f"{path} cannot be opened ({error.strerror}). Remove it.") from error
-        found = os.fstat(fd)
-        if not (stat.S_ISREG(found.st_mode) and self._trusts(found)):
+        for _ in range(_TRIES):
+            try:
+                fd = os.open(self.name(name), flags | safe, self._mode(name), dir_fd=self._fd)
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise MonitorError(f"{path} cannot be opened ({error.strerror}). Remove it.") from error
+            found = os.fstat(fd)
+            if stat.S_ISREG(found.st_mode) and self._trusts(found):
+                return fd
             os.close(fd)
-            raise MonitorError(f"{path} is not a plain file of your own. Remove it.")
-        return fd
+            if found.st_nlink:  # else another one has taken its place since it was opened
+                break
+        raise MonitorError(f"{path} is not a plain file of your own. Remove it.")
 
     def _mode(self, name: str) -> int:  # noqa: ARG002  another directory has others
         """Return the mode of a file that is made."""
