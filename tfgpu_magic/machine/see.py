@@ -1,7 +1,7 @@
 """The GPUs as one process reads them for all: `snapshot` for who needs them once, `Watch` for who looks repeatedly.
 
 Both start that process, the `collector`, where there is none, and never open the driver: a call into it can hang for
-good. It stays as long as somebody watches, and ends with its answer where nobody does.
+good. It stays as long as somebody watches, and ends within a second of its last answer where nobody does.
 """
 
 from __future__ import annotations
