@@ -2,9 +2,9 @@
 
 It publishes what it reads, and ends when there are no viewers any more: within a second where only lines asked. A lock
 makes it the only one: a second collector ends at once. One that cannot read the GPUs ends after a while too, so that
-the next viewer's may try: the first viewer may lack the library. A call into a driver can hang for good; then only this process
-hangs, readers find that it is missing, and an alarm ends it where it can be ended. Where it cannot, in the driver's
-uninterruptible sleep, it keeps the lock, and no other process hangs beside it.
+the next viewer's may try: the first viewer may lack the library. A call into a driver can hang for good; then only this
+process hangs, readers find that it is missing, and an alarm ends it where it can be ended. Where it cannot, in the
+driver's uninterruptible sleep, it keeps the lock, and no other process hangs beside it.
 """
 
 from __future__ import annotations
