@@ -77,6 +77,10 @@ class Scene:
             notebook.run(source)
         return notebook
 
+    def forget_pages(self) -> None:
+        """Have the next page show no notebook and no panel that an earlier one had."""
+        shutil.rmtree(self.server.home / ".jupyter" / "workspaces", ignore_errors=True)
+
     def held(self, notebook: Notebook, gpu: int = 0) -> int:
         """Return the driver's figure of what a notebook holds."""
         return self.machine.held(pid=notebook.pid, gpu=gpu)

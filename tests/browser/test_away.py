@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import shutil
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -27,7 +26,7 @@ BRIEF = f"from tfgpu_magic.notebook import widget; widget.PRESENT_FOR = {LEASE}"
 
 def shown(scene: Scene, page: Page, name: str) -> tuple[Notebook, View]:
     """Return a notebook on a page, with a live table; the page shows no other one from before."""
-    shutil.rmtree(scene.server.home / ".jupyter" / "workspaces", ignore_errors=True)
+    scene.forget_pages()
     notebook = scene.notebook(name, BRIEF, more=("%tf_gpu top",))
     visit(page, scene, name)
     run_all(page)

@@ -38,6 +38,7 @@ def test_a_closed_panel_asks_for_no_processes_and_an_open_one_has_them(scene: Sc
         return said
 
     page.on("websocket", listen)
+    scene.forget_pages()
     visit(page, scene)
     page.locator(".tfgpu-status-button").wait_for(timeout=30_000 * SLACK)
     soon(lambda: heard() == [MEMORY])

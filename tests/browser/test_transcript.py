@@ -205,7 +205,8 @@ def test_offers(scene: Scene, page: Page) -> None:
     opened(page, scene, "late.ipynb", TAKE, more=("%tf_gpu limit 2GiB",))
     run_second(page)
     expect(offered(page)).to_be_visible(timeout=2 * PATIENCE)
-    page.wait_for_function(f"Object.values({STREAM}.state?.rows ?? []).some(row => row.state === 'idle')")  # by its row
+    late = "row.owner === 'late.ipynb' && row.state === 'idle'"
+    page.wait_for_function(f"Object.values({STREAM}.state?.rows ?? []).some(row => {late})")
     offered(page).click()
     note("Too late", page.locator(".jp-NotebookPanel:visible .jp-OutputArea").last)
     note("It asks before it restarts", page.locator(".jp-Dialog"))

@@ -66,7 +66,7 @@ def test_what_cannot_leave_its_process_is_an_error_by_name_and_takes_nothing_els
 
 
 def test_what_a_cell_raises_goes_before_what_did_not_come(book: Notebook) -> None:
-    ran = book.isolated("import threading\ngot, lock = [1, 2], threading.Lock()\n1 / 0", "-o got,lock,none")
+    ran = book.isolated("import threading\ngot, lock = [1, 2], threading.Lock()\n1 / 0\nnone = 1", "-o got,lock,none")
 
     assert ran.error["ename"] == "ZeroDivisionError"
     assert "lock stays in its process" in ran.closing
