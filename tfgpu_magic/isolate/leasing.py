@@ -18,6 +18,7 @@ from typing import TypeVar
 from tfgpu_magic.engine import engine, other_processes
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.ground import host
+from tfgpu_magic.ground.message import in_a_row, in_lines, msg
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.isolate.process.interrupt import put_off
 from tfgpu_magic.leases import allocation, lease_file
@@ -96,8 +97,8 @@ class LeaseRequest:
         """Return the GPUs to choose from under this process's policy `here`; None if there is no GPU to share out."""
         devices = candidates(here, self.policy, snapshot)
         if not devices and self.gpus is not None and snapshot.error:
-            text = f"{allocation.gpus(self.gpus)} for each call cannot be had. {snapshot.error}"
-            raise Refused(text, verdict=NOT_STARTED)
+            text = msg("{gpus} for each call cannot be had.", gpus=allocation.gpus(self.gpus))
+            raise Refused(in_a_row((text, snapshot.error)), verdict=NOT_STARTED)
         return devices if devices or self.gpus is not None else None
 
     def alternatives(self, snapshot: Snapshot) -> Iterator[tuple[Policy, tuple[Device, ...] | Refused | None]]:
@@ -443,10 +444,8 @@ def see() -> Snapshot:
     if snapshot.error and not snapshot.absent:
         snapshot = look(_SECOND_TIMEOUT)
     if snapshot.error and not snapshot.absent:
-        raise Refused(
-            f"The driver did not report which GPUs are free. {snapshot.error}\nCalls that need none run with gpus=0.",
-            verdict=NOT_STARTED,
-        )
+        unread = in_a_row(("The driver did not report which GPUs are free.", snapshot.error))
+        raise Refused(in_lines((unread, "Calls that need none run with gpus=0.")), verdict=NOT_STARTED)
     return snapshot
 
 

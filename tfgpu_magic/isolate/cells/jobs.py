@@ -27,7 +27,7 @@ class Job(JobFuture[Any]):
     """
 
     def __init__(self, cell: Cell) -> None:
-        super().__init__(cell.title, cell.call)
+        super().__init__(cell.title, cell.running)
         self._settle: Callable[[], None] = lambda: None
         self.enlist()
         self.set_running_or_notify_cancel()
@@ -72,7 +72,7 @@ class Job(JobFuture[Any]):
             value = cell.run()
         except BaseException as raised:  # also the KeyboardInterrupt of `stop`
             error = raised.with_traceback(None)  # whose frames are ours, and would keep the cell
-        self.call, self._settle = None, cell.settle  # the call keeps the cell, and the cell what it was sent
+        self.run, self._settle = None, cell.settle  # the run keeps the cell, and the cell what it was sent
         with user_code.running():
             if error is None:
                 self.set_result(value)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ast
 import difflib
+import dis
 import re
-import symtable
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import CodeType
 
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.utils.text import DollarFormatter
@@ -176,55 +177,28 @@ class _StatementWalk:
 def _named(statement: ast.stmt) -> set[str]:
     """Return the global names that a statement reads, with all that is in it."""
     found: set[str] = set()
-    again: set[str] = set()  # read by a change, which is in no symbol table: `x += 1`, `del x`
     for part in ast.walk(statement):
         match part:
-            case ast.AugAssign(target=ast.Name(id=name)) | ast.Name(id=name, ctx=ast.Del()):
-                again.add(name)
             case ast.Constant(value=str(text)):
                 found |= set(re.findall(r"@([^\W\d]\w*)", text))  # in pandas' `query` and `eval`: `a > @cutoff`
             case ast.Call() if magic := meaning(part):
                 function = "def timed():\n pass\n" + textwrap.indent(magic.source, " ")
                 found |= names(function if magic.apart else magic.source).reads
-    for table in _family([symtable.symtable(ast.unparse(_ForTables().visit(statement)), "<cell>", "exec")]):
-        kind = table.get_type()
-        for symbol in table.get_symbols():
-            # A class body reads the module's name while it has not bound its own.
-            is_global = symbol.is_global() or kind == "module" or (kind == "class" and symbol.is_local())
-            if is_global and (symbol.is_referenced() or symbol.get_name() in again):
-                found.add(symbol.get_name())
+    alone, flags = ast.fix_missing_locations(ast.Module([statement], [])), ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    for code in _family(compile(alone, "<cell>", "exec", flags, dont_inherit=True, optimize=0)):
+        found |= {str(one.argval) for one in dis.get_instructions(code) if one.opname in _READS}
     return found
 
 
-class _ForTables(ast.NodeTransformer):
-    """Writes code whose names are the same so that Python has all the symbol tables for it.
-
-    Comprehensions become generators, which have tables of their own from Python 3.12 on, too (PEP 709). What waits
-    becomes what does not, as there are no tables of `await` outside a function from Python 3.14 on.
-    """
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        self.generic_visit(node)
-        match node:
-            case ast.ListComp(elt=element) | ast.SetComp(elt=element):
-                return ast.GeneratorExp(element, node.generators)
-            case ast.DictComp(key=key, value=value):
-                return ast.GeneratorExp(ast.Tuple([key, value], ast.Load()), node.generators)
-            case ast.comprehension():
-                node.is_async = 0
-            case ast.Await(value=value):
-                return value
-            case ast.AsyncFor():
-                return ast.copy_location(ast.For(**dict(ast.iter_fields(node))), node)
-            case ast.AsyncWith():
-                return ast.copy_location(ast.With(**dict(ast.iter_fields(node))), node)
-        return node
+_READS = {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS", "DELETE_NAME", "DELETE_GLOBAL"}
+"""The instructions that need a global name; `del x` does, too. A class body reads a module's name with the first."""
 
 
-def _family(tables: Iterable[symtable.SymbolTable]) -> Iterator[symtable.SymbolTable]:
-    for table in tables:
-        yield table
-        yield from _family(table.get_children())
+def _family(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _family(part)
 
 
 def _imported(statement: ast.Import | ast.ImportFrom) -> set[str]:

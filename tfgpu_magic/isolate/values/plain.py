@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 from cloudpickle.cloudpickle import subimport
 
 from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.ground.message import msg
 from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.values.keras_objects import ModelHandle, TrainingHistory
 from tfgpu_magic.isolate.values.pickling import ROOTS
@@ -68,11 +69,11 @@ def reduce(obj: Any) -> Any:
         return NotImplemented
     if form is None:
         own = f"{kind.__module__}.{kind.__qualname__}"
-        raise Unpicklable(
-            f"{own} is an object of TensorFlow's or Keras', and cannot leave the process that made it. "
-            "Bring back numpy arrays or plain Python values that are made of it.",
-            what=own,
+        text = (
+            "{type} is an object of TensorFlow's or Keras', and cannot leave the process that made it. Bring back "
+            "numpy arrays or plain Python values that are made of it."
         )
+        raise Unpicklable(msg(text, type=own), what=own)
     try:
         plain = form(obj)
         return NotImplemented if plain is obj else _reduced(plain)
@@ -80,7 +81,9 @@ def reduce(obj: Any) -> Any:
         raise
     except Exception as error:  # TensorFlow's own: a deleted variable, a device that is lost
         what = _called(obj, name)
-        raise Unpicklable(f"{what} cannot be read to be sent: {error}", what=what) from error
+        raise Unpicklable(
+            msg("{what} cannot be read to be sent: {error}", what=what, error=error), what=what
+        ) from error
 
 
 def there(obj: Any) -> Any:
@@ -130,10 +133,8 @@ def _called(obj: object, name: str) -> str:
 def _array(tensor: Any) -> Any:
     """Return what `numpy()` returns, without the copy, to which no code would write."""
     if not hasattr(tensor, "numpy"):
-        raise Unpicklable(
-            f"{tensor} is symbolic: it has no value outside its function. Return it, and bring that back.",
-            what=str(tensor),
-        )
+        text = "{tensor} is symbolic: it has no value outside its function. Return it, and bring that back."
+        raise Unpicklable(msg(text, tensor=tensor), what=str(tensor))
     return tensor.numpy() if not len(tensor.shape) else _writable(tensor)
 
 
