@@ -34,7 +34,7 @@ from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.isolate import host_memory, user_code, watch
 from tfgpu_magic.isolate.call import ANSWER, APART, LEAVE, SHOW, SHOWN, CellCall, Outcome
-from tfgpu_magic.isolate.cells.cell import Cell, arrive
+from tfgpu_magic.isolate.cells.cell import Cell, unpickle_each
 from tfgpu_magic.isolate.leasing import LEASES, Lease
 from tfgpu_magic.isolate.process import shell, wire
 from tfgpu_magic.isolate.run import Run, _Watch
@@ -99,16 +99,16 @@ def test_a_file_that_is_mapped_is_mapped_there_too_and_changes(tmp_path: Path) -
 
 def test_a_copy_for_a_later_call_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     array = np.zeros(65 * MIB, np.uint8)
-    monkeypatch.setattr(host_memory, "left", lambda: 100 * MIB)
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: 100 * MIB)
     with pytest.raises(OSError, match=r"no room for 65 MiB of memory to share .*: 100 MiB are free"):
         run(deeds.echo, (array,), {})
     with IsolatedExecutor(gpus=0) as executor, pytest.raises(OSError, match="no room for 65 MiB"):
         executor.submit(deeds.echo, array).result()
-    monkeypatch.setattr(host_memory, "left", lambda: 200 * MIB)
-    kept = copies.copied(pickling.dump(array))
-    monkeypatch.setattr(host_memory, "left", lambda: 0)
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: 200 * MIB)
+    kept = copies.copy_for_later(pickling.dump(array))
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: 0)
 
-    assert copies.copied(pickling.dump(array)).size == kept.size  # what is copied already takes no more
+    assert copies.copy_for_later(pickling.dump(array)).size == kept.size  # what is copied already takes no more
 
 
 def test_a_stream_of_this_process_that_fails_ends_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +316,7 @@ def test_a_name_that_arrives_is_lost_only_by_a_second_interrupt() -> None:
     came = []
     for count in (1, 2):
         Made.times[:] = [signal.SIGINT] * count
-        arrival = arrive(outcome)
+        arrival = unpickle_each(outcome)
         came.append((list(arrival.values), list(arrival.lost)))
 
     assert came == [(["x"], []), ([], ["x"])]
@@ -391,7 +391,7 @@ def test_arrays_on_a_gpu_come_home_as_arrays_of_the_host(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "jax", jax)
     monkeypatch.setitem(sys.modules, "torch", torch)
     demanded = list[int]()
-    monkeypatch.setattr(host_memory, "demand", demanded.append)
+    monkeypatch.setattr(host_memory, "check_room", demanded.append)
     kinds = [np.dtype(kind) for kind in (np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4)]
     arrays = [array(np.array(content, kind)) for kind in kinds for content in ([1, 2], 3)]
     there = pickling.dump_self_contained([*arrays, storage("cuda"), storage("cpu")], reduce=plain.reduce)
@@ -476,19 +476,19 @@ def test_a_value_that_cannot_be_displayed_comes_all_the_same() -> None:
     class Odd:
         pass
 
-    data, _ = shell.shown(SimpleNamespace(format=lambda _: (cycle, {})), Odd())
+    data, _ = shell.display_of(SimpleNamespace(format=lambda _: (cycle, {})), Odd())
 
     assert "Odd object at" in data["text/plain"]
 
 
 def test_memory_that_a_stream_of_small_parts_takes_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_memory, "left", lambda: 70 * MIB)
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: 70 * MIB)
 
     assert pickling.dump(bytes(MIB)).size > MIB
     with pytest.raises(OSError, match="no room"):
         pickling.dump([bytes(10 * MIB) + bytes([number]) for number in range(10)])
     copied = list[int]()
-    monkeypatch.setattr(host_memory, "demand", copied.append)
+    monkeypatch.setattr(host_memory, "check_room", copied.append)
     rows = np.zeros((2, 40 * MIB), np.uint8)[:, ::2]
     pickling.dump(np.zeros((2, 40 * MIB), np.uint8).T)
     assert copied == []

@@ -159,10 +159,10 @@ class Setup:
         inheritance: calls by which it gets whatever else a program inherits, as far as it may.
         path: where modules are imported from.
         arguments: the program's command line.
-        key: the key by which it authenticates to managers of `multiprocessing`; None where that is not imported.
+        key: the key by which it authenticates to managers of `multiprocessing`; None if that is not imported.
         package: the package that the program's main module is in, for its relative imports.
         file: the main module's file; None in a notebook.
-        module: the main module's name where the program was run by it.
+        module: the main module's name if the program was run by it.
         keras: Keras' settings for a whole process, mixed precision as its configuration; none without Keras.
         apply: sets TensorFlow up, given a policy and a function that returns the GPUs; imported there by its name.
         policy: the policy for its GPUs.

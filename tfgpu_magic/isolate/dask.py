@@ -66,7 +66,7 @@ class Task:
             work = pickling.dump_call(self, args, kwargs, reduce=own)
             one = Run(call=self._asked, work=work.parts, sink=_Prints())
             threading.Thread(target=_watch, args=(one, wanted, over), name="tfgpu_magic-watch", daemon=True).start()
-            outcome = one.run(run.leased(one), run.function_runner())
+            outcome = one.run(run.lease_of_own(one), run.function_runner())
             if outcome.late is not None or not outcome.failure:
                 return outcome.value()
         except TfGpuError as error:
@@ -82,7 +82,7 @@ class Task:
 
 def _by_content(part: Any) -> Any:
     """Pickle a mapped array by what is in it: the file may not be on the other machine."""
-    return NotImplemented if pickling.by_file(part) is NotImplemented else part.__reduce_ex__(5)
+    return NotImplemented if pickling.reduce_by_file(part) is NotImplemented else part.__reduce_ex__(5)
 
 
 class _Prints(OwnStreams):

@@ -28,8 +28,8 @@ from tfgpu_magic.isolate import sinks, user_code
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.job_list import JobFuture
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned
-from tfgpu_magic.isolate.process.interrupt import noted
-from tfgpu_magic.isolate.run import Run, as_here, function_runner, leased
+from tfgpu_magic.isolate.process.interrupt import noting_interrupt
+from tfgpu_magic.isolate.run import Run, function_runner, lease_as_here, lease_of_own
 from tfgpu_magic.isolate.values import copies, pickling, plain
 from tfgpu_magic.isolate.values.pickling import Reduce
 from tfgpu_magic.policy.policy import Policy
@@ -144,12 +144,12 @@ class IsolatedExecutor(Executor):
         self, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any], reduce: Reduce | None = None
     ) -> CallFuture[T]:
         """Submit a call as `submit` does; `reduce` is a special way to pickle some objects."""
-        future: CallFuture[T] = CallFuture(pickling.name_of(function), Run(call=self._call, sink=sinks.submitted()))
+        run = Run(call=self._call, sink=sinks.of_running_cell())
+        future: CallFuture[T] = CallFuture(pickling.name_of(function), run)
         self._check()
         try:  # as they are now: a change to them while the call waits does not reach it
-            future.run.work = copies.copied(
-                pickling.dump_call(function, args, kwargs, reduce=reduce or plain.there)
-            ).parts
+            work = pickling.dump_call(function, args, kwargs, reduce=reduce or plain.reduce_for_call)
+            run.work = copies.copy_for_later(work).parts
         except (Unpicklable, OSError) as error:
             future.set_exception(error)
             return future
@@ -234,7 +234,7 @@ class IsolatedExecutor(Executor):
         future.enlist()
         value = error = None
         try:
-            outcome = future.run.run(leased(future.run), function_runner())
+            outcome = future.run.run(lease_of_own(future.run), function_runner())
             with user_code.running():
                 value = outcome.value()
         except BaseException as raised:  # also KeyboardInterrupt: it belongs to the call, and not to this thread
@@ -401,8 +401,8 @@ class Isolated(Generic[P, R]):
             work = pickling.dump_call(function, values, kwargs, reduce=_by_wrapper)
             run = Run(call=asked, work=work.parts)
             own = asked.policy.requests or asked.gpus is not None
-            outcome = run.run(leased(run) if own else as_here(run), function_runner())
-            with noted():
+            outcome = run.run(lease_of_own(run) if own else lease_as_here(run), function_runner())
+            with noting_interrupt():
                 value: R = outcome.value()
         except BaseException as error:
             raise error.with_traceback(None)  # noqa: B904  # whose frames are ours
@@ -454,7 +454,7 @@ def _by_wrapper(part: Any) -> Any:
         found = _importable(part)
         if isinstance(found, Isolated) and found.__wrapped__ is part:
             return operator.attrgetter("__wrapped__"), (found,)
-    return plain.there(part)
+    return plain.reduce_for_call(part)
 
 
 def _importable(part: Any) -> object:

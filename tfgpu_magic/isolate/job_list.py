@@ -123,7 +123,7 @@ def running() -> list[int]:
 
 
 def stop(number: int) -> bool:
-    """Stop the job with a number; tell whether there is one that has not ended."""
+    """Stop the job with a number; return whether there is one that has not ended."""
     job = _listed.get(number)
     if not isinstance(job, JobFuture):
         return False

@@ -26,7 +26,7 @@ from tfgpu_magic.isolate.call import AGAIN, LEAVE, SHOW, SHOWN, WORK, Call, Outc
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER, WorkerProcess
-from tfgpu_magic.isolate.process.interrupt import InterruptEvent, put_off
+from tfgpu_magic.isolate.process.interrupt import InterruptEvent, deferring_interrupts
 from tfgpu_magic.isolate.sinks import OwnStreams, Sink
 from tfgpu_magic.isolate.watch import Deed, Event, Stage, Unreadable
 from tfgpu_magic.policy.policy import Policy
@@ -34,7 +34,7 @@ from tfgpu_magic.policy.process_state import showing
 
 _CHUNK = 2**20  # bytes read of its output at a time
 
-_noted: set[str] = set()
+_shown_notes: set[str] = set()
 """The notes of calls that have been shown: a loop of calls shows each once."""
 
 
@@ -54,7 +54,7 @@ class Run:
         begun: whether it has what it waited for.
         pid: its process's id; None before it has started.
         status: its process's exit status, as in `subprocess`; None before its end.
-        doomed: whether it is to be killed.
+        to_be_killed: whether it is to be killed.
         interrupted_late: whether it was interrupted when it had answered, which takes nothing of the answer.
     """
 
@@ -68,7 +68,7 @@ class Run:
     begun: bool = False
     pid: int | None = None
     status: int | None = None
-    doomed: bool = False
+    to_be_killed: bool = False
     interrupted_late: bool = False
     event: InterruptEvent = field(default_factory=InterruptEvent)
 
@@ -81,7 +81,7 @@ class Run:
 
     def kill(self) -> None:
         """Kill it."""
-        self.doomed = True
+        self.to_be_killed = True
         self.event.set()
 
     def stop(self, *, kill: bool = False) -> None:
@@ -112,8 +112,8 @@ class Run:
                 if self.stopped:
                     raise Abandoned
                 outcome = self.run_process(prepared)
-                if outcome.note is not None and (note := str(outcome.note)) not in _noted:
-                    _noted.add(note)
+                if outcome.note is not None and (note := str(outcome.note)) not in _shown_notes:
+                    _shown_notes.add(note)
                     self.sink.write("stderr", f"{note}\n")
         except (KeyboardInterrupt, OSError) as error:  # while the lease is given back
             if outcome is None:
@@ -135,9 +135,9 @@ class Run:
             KeyboardInterrupt: it was interrupted and gave no answer.
             OSError: no process could be started.
         """
-        kills, outcome, words = host_memory.kills(), None, ""
+        kills, outcome, words = host_memory.oom_kills(), None, ""
         try:
-            with self.event, put_off(self.event):
+            with self.event, deferring_interrupts(self.event):
                 process = FORK_SERVER.start()
                 try:
                     outcome = _Watch(self, prepared, process).run()
@@ -150,7 +150,7 @@ class Run:
                 raise
             self.interrupted_late = True
         if outcome is None:
-            raise exit_cause.died(process.status or 0, kills, host_memory.kills(), words)
+            raise exit_cause.died(process.status or 0, kills, host_memory.oom_kills(), words)
         return outcome
 
 
@@ -204,7 +204,7 @@ class _Watch:
 
     def _read_interrupts(self) -> None:
         for _ in range(self._run.event.taken()):
-            self._step(Event.KILLED if self._run.doomed else Event.INTERRUPTED)
+            self._step(Event.KILLED if self._run.to_be_killed else Event.INTERRUPTED)
 
     def _read_status(self) -> None:
         self._process.read_status()
@@ -324,7 +324,7 @@ def function_runner() -> str:
     return "tfgpu_magic.isolate." + ("process.worker:call" if shell() is None else "process.shell:call")
 
 
-def leased(run: Run) -> AbstractContextManager[Lease]:
+def lease_of_own(run: Run) -> AbstractContextManager[Lease]:
     """Return a lease of GPUs that no other call of ours has, while the run is wanted; of none if none are asked."""
     call = run.call
     if call.gpus != 0:
@@ -333,6 +333,6 @@ def leased(run: Run) -> AbstractContextManager[Lease]:
     return contextlib.nullcontext(Lease(Policy(cpus), environment=showing(())))
 
 
-def as_here(run: Run) -> AbstractContextManager[Lease]:
+def lease_as_here(run: Run) -> AbstractContextManager[Lease]:
     """Return a lease of the GPUs as this process would see them; nothing is read, and nothing reserved."""
     return contextlib.nullcontext(Lease(engine.inherited().then(run.call.policy)))

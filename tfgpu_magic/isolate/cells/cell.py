@@ -22,15 +22,15 @@ from tfgpu_magic.ground.message import FrontEnd, Message, in_commas, in_lines, m
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.call import APART, LEAVE, CellCall, CellText, Outcome
-from tfgpu_magic.isolate.cells.names import names, unbound
+from tfgpu_magic.isolate.cells.names import global_names, unbound
 from tfgpu_magic.isolate.cells.summary import summarise
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest, LeaseRequestForAll
 from tfgpu_magic.isolate.process import exit_cause
-from tfgpu_magic.isolate.process.interrupt import handled, noted
+from tfgpu_magic.isolate.process.interrupt import handling_interrupts, noting_interrupt
 from tfgpu_magic.isolate.run import Run
 from tfgpu_magic.isolate.sinks import Sink
 from tfgpu_magic.isolate.values import pickling, plain
-from tfgpu_magic.isolate.values.copies import copied
+from tfgpu_magic.isolate.values.copies import copy_for_later
 from tfgpu_magic.isolate.values.pickling import Pickled
 from tfgpu_magic.leases import allocation
 from tfgpu_magic.machine.see import look
@@ -71,14 +71,14 @@ class Cell:
         call: what its line asks.
         body: its text.
         sink: where its output goes.
-        explain: returns what shows why a cell ran out of memory, as `insight.why.explaining.explain_call` has it; None
-            where it did not.
+        explain: returns what shows why a cell ran out of memory, as `insight.why.explaining.explain_call` does; None
+            if it did not.
         defer: what waits for the end of another cell to put its names into the notebook, as `jobs` has it for a job.
 
     Attributes:
         title: its first line that is no import or comment.
         sink: where its output goes.
-        settle: puts the names that it has brought into the notebook, if that waits for the end of another cell.
+        bring_names: puts the names that it has brought into the notebook, if that waits for the end of another cell.
 
     Raises:
         PolicyError: a name to send is not in the notebook; nothing can bind a name to bring back.
@@ -99,7 +99,7 @@ class Cell:
         self.title = title(body)
         self._before: Snapshot | None = None
         source = shell.transform_cell(body)
-        seen, cells = names(source), _cells(shell)
+        seen, cells = global_names(source), _cells(shell)
         texts = [source, *(text for _, text in cells.values())]
         for name in call.outputs:
             if name not in shell.user_ns and (hint := unbound(name, texts)) is not None:
@@ -123,7 +123,7 @@ class Cell:
             cells=cells,
         )
         if call.detach:  # the notebook goes on, and changes its arrays
-            pieces = {name: copied(piece) for name, piece in pieces.items()}
+            pieces = {name: copy_for_later(piece) for name, piece in pieces.items()}
         self.running = Run(
             call=call,
             work=(memoryview(pickle.dumps(cell_text)), *(part for piece in pieces.values() for part in piece.parts)),
@@ -133,7 +133,7 @@ class Cell:
         )
         self._arrival: Arrival | None = None
         self._deferred = defer
-        self.settle: Callable[[], None] = lambda: None
+        self._X_: Callable[[], None] = lambda: None
 
     def run(self) -> Any:
         """Run it, show how it ended, bring its names into the notebook, and return its value.
@@ -159,7 +159,7 @@ class Cell:
                 died = Outcome(seconds=time.monotonic() - begin)
                 self._show(summarise(died, None, look(), self.running.pid))
             return None, without_frames(self._stop_from_outside() or error.with_traceback(None))
-        with user_code.running(), noted() as came:
+        with user_code.running(), noting_interrupt() as came:
             if self.running.interrupted_late:
                 came.append(signal.SIGINT)
             return self._bring(outcome, came)
@@ -169,7 +169,7 @@ class Cell:
         arrival, self._arrival = self._arrival, None
         if not outcome.values:
             return None, _not_run(outcome, self._shell, self._call.above)
-        arrival = arrival or arrive(outcome)
+        arrival = arrival or unpickle_each(outcome)
         value, display = arrival.values.pop("", None), outcome.display
         self._put(arrival.values)
         error = _raised(outcome)
@@ -240,7 +240,7 @@ class Cell:
         self._arrival = None
         with user_code.at_once() as may:
             if may:
-                self._arrival = arrive(outcome)
+                self._arrival = unpickle_each(outcome)
         whole = self._arrival is not None and not self._arrival.lost
         in_one_piece = len(outcome.given) == 1 and len(outcome.given[0][0]) > 1  # it could also be had one by one
         return LEAVE if whole or not in_one_piece else APART
@@ -264,7 +264,7 @@ class Cell:
             if values:
                 self._say(msg("Now in the notebook: {names}.", names=in_commas(values)))
 
-        self.settle = self._deferred(put)
+        self._X_ = self._deferred(put)
 
     def _lost(self, arrival: Arrival, refused: Mapping[str, Message], value: object) -> BaseException | None:
         """Return the error of names that were asked for and are not here; what was brought back is kept.
@@ -307,7 +307,7 @@ class Cell:
 
     def _again(self, rest: Outcome) -> dict[str, object]:
         """Bring what could not be made before, and return it by name."""
-        arrival = arrive(rest)
+        arrival = unpickle_each(rest)
         arrival.values.pop("", None)  # the cell's own value, whose text has been shown
         self._put(arrival.values)
         error = self._lost(arrival, {}, None)
@@ -366,7 +366,7 @@ def _pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[dict
     Raises:
         Unpicklable: something that the cell cannot do without cannot be sent; the message names all such.
     """
-    pieces, errors = pickling.dump_each(inputs, reduce=plain.there)
+    pieces, errors = pickling.dump_each(inputs, reduce=plain.reduce_for_call)
     if refused := {name: error for name, error in errors.items() if name in surely}:
         text = in_lines((*(error.message for error in refused.values()), pickling.ADVICE))
         raise Unpicklable(text, what=", ".join(refused))
@@ -385,7 +385,7 @@ def _cells(shell: Any) -> dict[str, tuple[int, str]]:
     return {name: (number, "".join(linecache.getlines(name))) for name, number in numbers.items()}
 
 
-def arrive(outcome: Outcome) -> Arrival:
+def unpickle_each(outcome: Outcome) -> Arrival:
     """Unpickle what a cell returns: each pickle by itself, with all that is in it."""
     values, lost = dict[str, object](), dict[str, str]()
     given, rest, start = [], list[memoryview](), 0
@@ -393,7 +393,7 @@ def arrive(outcome: Outcome) -> Arrival:
         pickled = outcome.values[start : start + count]
         start += count
         try:
-            with handled(signal.default_int_handler):  # else Ctrl-C would go to the call, which is over
+            with handling_interrupts(signal.default_int_handler):  # else Ctrl-C would go to the call, which is over
                 try:
                     values |= pickling.load(pickled, pickling.GuardedUnpickler)
                 except KeyboardInterrupt:  # the next one is meant for what is made: it may hang
@@ -435,12 +435,12 @@ def _raised(outcome: Outcome) -> BaseException | None:
 
 
 def without_frames(error: BaseException) -> BaseException:
-    """Have IPython show an error as its name and message only, without a frame of ours."""
+    """Make IPython show an error as its name and message only, without a frame of ours."""
     return _shown_as(error, [f"{type(error).__name__}: {error}"])
 
 
 def _shown_as(error: BaseException, lines: Sequence[str]) -> BaseException:
-    """Have IPython show these lines for an exception, by its hook for exceptions of other processes."""
+    """Make IPython show these lines for an exception, by its hook for exceptions of other processes."""
     if lines:
         error._render_traceback_ = _ShownLines(lines)  # type: ignore[attr-defined]
     return error
@@ -456,7 +456,7 @@ class _ShownLines(tuple[str, ...]):
 
 
 def _debug_no_frames(shell: Any) -> None:
-    """Have `%debug` and `%pdb` report that such an exception's frames are gone, instead of entering ours."""
+    """Make `%debug` and `%pdb` report that such an exception's frames are gone, instead of entering ours."""
 
     def debug(force: bool = False) -> None:
         if not isinstance(getattr(getattr(sys, "last_value", None), "_render_traceback_", None), _ShownLines):
@@ -486,7 +486,7 @@ def _afterwards(shell: Any, action: Callable[[], None]) -> None:
 
 
 def _display_once(shell: Any, value: object, shown: tuple[Mapping[str, Any], Mapping[str, Any]]) -> None:
-    """Have IPython display a value as the cell's process did, which can do more: show a figure's picture.
+    """Make IPython display a value as the cell's process did, which can do more: show a figure's picture.
 
     It applies to the display at the end of this cell only: by the next cell the value may have changed.
     """

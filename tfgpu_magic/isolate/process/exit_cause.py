@@ -17,7 +17,7 @@ def describe(status: int | None) -> str:
     """Return an exit status in words.
 
     Args:
-        status: as in `subprocess`: negative for a signal; None where it is not known.
+        status: as in `subprocess`: negative for a signal; None if it is not known.
     """
     if status is None:
         return "nobody knows how"
@@ -36,8 +36,8 @@ def died(status: int, kills_before: int | None, kills_now: int | None, last_word
 
     Args:
         status: its exit status, as in `describe`.
-        kills_before: what `host_memory.kills` returned before it began.
-        kills_now: what `host_memory.kills` returns now.
+        kills_before: what `host_memory.oom_kills` returned before it began.
+        kills_now: what `host_memory.oom_kills` returns now.
         last_words: what Python's `faulthandler` wrote when it crashed.
     """
     ended = msg("The call's process ended without an answer: {how}.", how=describe(status))

@@ -36,8 +36,8 @@ from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
 from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.call import AGAIN, SHOW, SHOWN, CellText, Outcome
 from tfgpu_magic.isolate.process import wire, worker
-from tfgpu_magic.isolate.process.interrupt import put_off
-from tfgpu_magic.isolate.process.worker import raised
+from tfgpu_magic.isolate.process.interrupt import deferring_interrupts
+from tfgpu_magic.isolate.process.worker import pickled_error
 from tfgpu_magic.isolate.values import changes, pickling, plain
 from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
 
@@ -90,7 +90,7 @@ class Hook(DisplayHook):  # type: ignore[misc,unused-ignore]  # IPython's
     def __call__(self, result: Any = None) -> None:
         """Keep a value that the cell displays, and show the one before."""
         if self.value is not None:
-            self.shell.display_pub.publish(*shown(self.shell.display_formatter, self.value))
+            self.shell.display_pub.publish(*display_of(self.shell.display_formatter, self.value))
         self.value = result
 
 
@@ -110,7 +110,7 @@ class DisplayChannel:
         if os.getpid() != self._pid:  # a fork of the cell's process: the kernel's replies are not for it
             wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message))])
             return
-        with self._asking, put_off():  # what is printed after an interrupt is shown after this, too
+        with self._asking, deferring_interrupts():  # what is printed after an interrupt is shown after this, too
             self._shown += 1
             number = str(self._shown).encode()
             parts = [pickle.dumps(message)] if self._closed else [pickle.dumps(message), number]
@@ -128,7 +128,7 @@ class DisplayChannel:
             self._closed = True
 
 
-def shown(formatter: Any, value: object) -> tuple[Any, Any]:
+def display_of(formatter: Any, value: object) -> tuple[Any, Any]:
     """Return how a value is displayed, data and metadata; if that fails, its plain name."""
     try:
         data, metadata = formatter.format(value)
@@ -198,7 +198,7 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Outcome:
         shell.displayhook()  # shows a value that came before it
     value = shell.displayhook.value
     same = {name: part for name, part in before.items() if namespace.get(name, ...) is part}
-    changed = changes.changed(digests, same)
+    changed = changes.changed_names(digests, same)
     bound = {name: namespace[name] for name in text.outputs if name in namespace}
     if error is not None:  # what it has not changed is in the notebook as it is there, and better: no handle
         bound = {name: part for name, part in bound.items() if name not in same or name in changed}
@@ -209,16 +209,16 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Outcome:
     kept |= dict.fromkeys(sorted(own), _CLASSES_STAY)
     kept |= {name: _WIDGETS_STAY for name, part in {"": value, **bound}.items() if _is_widget(part)}
     values = {name: part for name, part in {"": value, **bound}.items() if name not in kept}
-    given, refused = _give(values)
+    given, refused = _pickle_together(values)
     kept |= refused
     display = None
     if value is not None and not _ends_quietly(text.source):
-        display = shown(shell.display_formatter, value)
+        display = display_of(shell.display_formatter, value)
     if "" in kept and display is not None:
         shell.display_pub.publish(*display)
     shell.display_pub.channel.close()
     outcome = Outcome(
-        failure=() if error is None else raised(error, shown=shell.shown),
+        failure=() if error is None else pickled_error(error, shown=shell.shown),
         kept=kept,
         stays=tuple(_stays(before, namespace, {*text.outputs, *text.passing, *shell.user_ns_hidden})),
         changed=tuple(name for name in changed if name not in {*values, *kept}),
@@ -232,7 +232,7 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Outcome:
 
     with contextlib.suppress(Exception):  # the cell may have changed its shell in any way
         shell.extension_manager.unload_extension(_EXTENSION)  # removes its report from the board: no exit handler runs
-    return with_pieces(given, lambda: with_pieces(_apart(values)[0]))
+    return with_pieces(given, lambda: with_pieces(_pickle_each(values)[0]))
 
 
 def call(connection: socket.socket, work: Sequence[memoryview]) -> Outcome:
@@ -301,27 +301,27 @@ def _inputs(work: Sequence[memoryview], cell: CellText) -> dict[str, object]:
     return inputs | {name: StandIn(why) for name, why in {**cell.unsent, **missing}.items()}
 
 
-def _give(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, Message]]:
+def _pickle_together(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, Message]]:
     """Pickle what is brought back, together if possible; return the pickles, and why the rest stays, by name."""
     try:
         together = _pickled(dict(values), "")
-        host_memory.demand(together.size)
+        host_memory.check_room(together.size)
     except (Unpicklable, OSError):
-        pieces, refused = _apart(values)
+        pieces, refused = _pickle_each(values)
     else:
         return [(tuple(values), together)], {}
     rest, size = dict[str, object](), 0
     for (name,), pickled in sorted(pieces, key=lambda piece: piece[1].size):  # the largest stay if there is no room
         size += pickled.size
         try:
-            host_memory.demand(size)
+            host_memory.check_room(size)
             rest[name] = values[name]
         except OSError as error:
             refused[name] = msg("{why}", why=error.strerror)
     return [(tuple(rest), _pickled(rest, "", plain.with_weights))], refused
 
 
-def _apart(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, Message]]:
+def _pickle_each(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, Message]]:
     """Pickle each value by itself; return the pickles, and why the rest stays, by name."""
     pieces: list[Piece] = []
     refused: dict[str, Message] = {}
@@ -375,7 +375,7 @@ def _attributes(kind: type) -> dict[str, object]:
 
 
 def _differ(before: Mapping[str, object], now: Mapping[str, object]) -> bool:
-    """Tell whether any attribute is another object than before."""
+    """Return whether any attribute is another object than before."""
     return before.keys() != now.keys() or any(now[name] is not value for name, value in before.items())
 
 
@@ -387,7 +387,7 @@ def _cannot(do: str) -> Callable[..., NoReturn]:
 
 
 def _ends_quietly(source: str) -> bool:
-    """Tell whether a cell's last expression ends with a semicolon, so that its value is not shown."""
+    """Return whether a cell's last expression ends with a semicolon, so that its value is not shown."""
     nothing = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER)
     try:  # as IPython's display hook does, which before 8.4 has no function for it
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))

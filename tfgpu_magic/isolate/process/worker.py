@@ -43,7 +43,7 @@ Runner = Callable[[socket.socket, Sequence[memoryview]], Outcome]
 """Runs the work of a call: its connection, and the parts that its caller pickled."""
 
 
-def raised(error: BaseException, *, skip: int = 0, shown: Sequence[str] = ()) -> tuple[memoryview, ...]:
+def pickled_error(error: BaseException, *, skip: int = 0, shown: Sequence[str] = ()) -> tuple[memoryview, ...]:
     """Return the parts of an exception; see `failure.capture`.
 
     Args:
@@ -85,10 +85,10 @@ def call(connection: socket.socket, work: Sequence[memoryview]) -> Outcome:
         value = function(*arguments, **keywords)
     except BaseException as error:  # also SystemExit: it ends the call, and not this process
         ignore_interrupts()
-        return Outcome(failure=raised(error, skip=1))
+        return Outcome(failure=pickled_error(error, skip=1))
     ignore_interrupts()
     title, returned = pickling.name_of(function), {id(value), *map(id, gc.get_referents(value))}
-    changed = changes.changed(digests, {n: part for n, part in given.items() if id(part) not in returned})
+    changed = changes.changed_names(digests, {n: part for n, part in given.items() if id(part) not in returned})
     text = "{function} changed only its own copies of {names}: return what is to come back from a call."
     note = msg(text, function=title, names=in_commas(changed)) if changed else None
     name = f"the result of {title}"
@@ -99,8 +99,9 @@ def call(connection: socket.socket, work: Sequence[memoryview]) -> Outcome:
         failed = Unpicklable(weights, what=error.what)
         with contextlib.suppress(Unpicklable):
             values = pickling.dump_self_contained(value, name, reduce=plain.with_weights).parts
-            return Outcome(values=values, failure=raised(failed), note=note)
-        return Outcome(failure=raised(error.with_traceback(None)), note=note)  # the traceback shows only our own code
+            return Outcome(values=values, failure=pickled_error(failed), note=note)
+        failed = error.with_traceback(None)  # which shows only our own code
+        return Outcome(failure=pickled_error(failed), note=note)
 
 
 def _given(function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
@@ -112,7 +113,7 @@ def _given(function: Callable[..., object], args: Sequence[object], kwargs: Mapp
 
 
 def ignore_interrupts() -> None:
-    """Have interrupts undo nothing from now on."""
+    """Ignore interrupts from now on: they would undo what is there."""
     signal.signal(signal.SIGINT, lambda *_: None)
 
 
@@ -155,7 +156,7 @@ def _send(connection: socket.socket, outcome: Outcome) -> None:
     except ConnectionError:
         raise
     except OSError as error:  # no room for a large result
-        failed = raised(error.with_traceback(None))
+        failed = pickled_error(error.with_traceback(None))
         wire.send(connection, ANSWER, replace(outcome, values=(), given=(), failure=failed).parts)
 
 
@@ -169,7 +170,7 @@ def _work(connection: socket.socket, setup: Setup) -> Outcome | None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # an interrupt that came early is raised here
         return None if work is None else runner(connection, work.parts)
     except BaseException as error:  # a refused policy, a directory that is gone, an interrupt that came early
-        return Outcome(failure=raised(error))
+        return Outcome(failure=pickled_error(error))
 
 
 def _set_up(setup: Setup) -> None:
@@ -217,7 +218,7 @@ def _main(setup: Setup) -> ModuleType:
 
 
 def _set_keras(settings: Mapping[str, Any]) -> None:
-    """Give Keras the settings that it has in the caller, before anything is made with it."""
+    """Set Keras up as in the caller, before anything is made with it."""
     keras: Any = sys.modules.get("keras")
     if keras is None or not settings:
         return

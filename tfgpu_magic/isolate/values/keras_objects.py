@@ -183,7 +183,7 @@ class TrainingHistory:
 
 
 def _texts(node: Any) -> Iterator[str]:
-    """Give every string in parsed JSON."""
+    """Yield every string in parsed JSON."""
     if isinstance(node, str):
         yield node
     elif isinstance(node, list | dict):

@@ -118,14 +118,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]  # clou
 
     def _array(self, obj: Any) -> Any:
         """Check memory before it is copied: arrays of a subclass or not in one piece, and PyTorch's storages."""
-        if (mapped := by_file(obj, lasting=self.lasting)) is not NotImplemented:
+        if (mapped := reduce_by_file(obj, lasting=self.lasting)) is not NotImplemented:
             return mapped
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch.storage")
         if torch is not None and isinstance(obj, torch.TypedStorage | torch.UntypedStorage):
-            host_memory.demand(getattr(obj, "_untyped_storage", obj).nbytes())  # a typed one warns when it is asked
+            host_memory.check_room(getattr(obj, "_untyped_storage", obj).nbytes())  # a typed one warns when it is asked
         whole = numpy is None or not isinstance(obj, numpy.ndarray) or (type(obj) is numpy.ndarray and obj.flags.forc)
         if not whole:
-            host_memory.demand(obj.nbytes)
+            host_memory.check_room(obj.nbytes)
         return NotImplemented
 
 
@@ -142,7 +142,7 @@ class _Stream(io.BytesIO):
         """
         self._unchecked += memoryview(data).nbytes
         if self._unchecked >= host_memory.MARGIN:
-            host_memory.demand(self._unchecked)
+            host_memory.check_room(self._unchecked)
             self._unchecked = 0
         return super().write(data)
 
@@ -167,7 +167,7 @@ class SharingPickler(_Pickler):
         self.globals_ref[id(main_namespace())] = _Main(__name__="__main__")
 
 
-def by_file(array: Any, *, lasting: bool = False) -> Any:
+def reduce_by_file(array: Any, *, lasting: bool = False) -> Any:
     """Pickle an array whose memory is a mapped file by the file, so that what is written to it is in the file.
 
     A mapping that keeps its changes to itself, and an array of another kind, are pickled as usual.
@@ -414,7 +414,7 @@ def _import(subimport: Callable[[str], Any], name: str) -> Any:
 
 
 def _is_guarded(module: str, thing: str) -> bool:
-    """Tell whether a module is of the packages in `ROOTS`; refuse one that would have to be imported."""
+    """Return whether a module is of the packages in `ROOTS`; refuse one that would have to be imported."""
     root = module.partition(".")[0]
     if root not in ROOTS:
         return False

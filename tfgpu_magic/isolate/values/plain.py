@@ -86,7 +86,7 @@ def reduce(obj: Any) -> Any:
         ) from error
 
 
-def there(obj: Any) -> Any:
+def reduce_for_call(obj: Any) -> Any:
     """Pickle an object for a call: a Keras model with the classes it is made of, a `tf.function` as if untraced."""
     kind: Any = type(obj)
     if not _roots(kind) & ROOTS:
@@ -142,7 +142,7 @@ def _writable(tensor: Any) -> Any:
     """Return an array's memory, without a copy, as an array that can be written to where it arrives."""
     np: Any = sys.modules["numpy"]  # which TensorFlow, Keras and JAX import
     size = getattr(tensor, "nbytes", None) or math.prod(tensor.shape) * getattr(tensor.dtype, "size", 0)
-    host_memory.demand(size)  # that of a GPU is copied
+    host_memory.check_room(size)  # that of a GPU is copied
     array = np.asarray(tensor)
     if array.flags.writeable or array.dtype.hasobject:
         return array
@@ -160,7 +160,7 @@ def _host_storage(storage: Any) -> Any:
         warnings.simplefilter("ignore", UserWarning)  # typed storages are deprecated, and tensors pickled as such
         if storage.device.type in ("cpu", "meta"):
             return storage
-        host_memory.demand(storage.nbytes())
+        host_memory.check_room(storage.nbytes())
         return storage.cpu()
 
 
