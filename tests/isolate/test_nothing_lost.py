@@ -232,20 +232,6 @@ def test_an_end_takes_its_time_and_an_interrupt_meanwhile_loses_nothing(
     assert (tmp_path / "saved").exists()
 
 
-def test_who_does_not_want_to_wait_for_an_end_interrupts_twice(tmp_path: Path) -> None:
-    one, paper = call(leave_slowly, tmp_path)
-
-    def interrupt() -> None:
-        one.interrupt()
-        until(lambda: "The next interrupt kills it" in paper.text["stderr"])
-        one.interrupt()
-
-    with soon(tmp_path / "leaving", interrupt):
-        answer = one.run_process(prepare())
-
-    assert (answer.value(), one.status) == ("done", -signal.SIGKILL)
-
-
 def test_an_answer_that_cannot_be_taken_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     receive, failed = wire.receive, list[str]()
 

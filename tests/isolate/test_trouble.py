@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import signal
@@ -19,7 +18,6 @@ import pytest
 from tests.isolate import deeds
 from tests.isolate.rig import Paper, call, interrupt_to_the_end, prepare, run, soon
 from tests.slack import SLACK
-from tests.waiting import until
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import watch
 from tfgpu_magic.isolate.process import exit_cause, wire
@@ -236,12 +234,6 @@ def catch(mark: str) -> str:
     return "never"
 
 
-def go_on(mark: str) -> None:
-    while True:
-        with contextlib.suppress(KeyboardInterrupt):
-            work(mark)
-
-
 class SlowToSend:
     """What takes its time to be pickled."""
 
@@ -277,29 +269,6 @@ def test_a_call_that_heeds_an_interrupt_may_take_its_time(
     one, _ = call(function, str(tmp_path / "mark"))
     with soon(tmp_path / "mark", one.interrupt):
         assert one.run_process(prepare()).value() == value
-
-
-@pytest.mark.usefixtures("offering")
-def test_a_call_that_goes_on_is_interrupted_again_until_a_line_has_said_that_the_next_kills(tmp_path: Path) -> None:
-    one, paper = call(go_on, str(tmp_path / "mark"))
-    said: list[str] = []
-
-    def interrupt() -> None:
-        for _ in range(3):
-            until((tmp_path / "mark").exists)
-            (tmp_path / "mark").unlink()  # it is made again each time that the interrupt is heard
-            one.interrupt()
-        said.append(paper.text["stderr"])
-        until(lambda: "The next interrupt kills it." in paper.text["stderr"])
-        one.interrupt()
-
-    with (
-        soon(tmp_path / "mark", interrupt),
-        pytest.raises(KeyboardInterrupt, match="did not end, and was killed"),
-    ):
-        one.run_process(prepare())
-
-    assert said == [""]
 
 
 @pytest.mark.usefixtures("offering")

@@ -167,8 +167,8 @@ class IsolatedExecutor(Executor):
         with self._changed:
             self._closed = True
             cancelled = list(self._waiting) if cancel_futures else []
-        for call in cancelled:
-            call.cancel()
+        for future in cancelled:
+            future.cancel()
         if wait:
             with self._changed:
                 self._changed.wait_for(lambda: not self._threads)
@@ -203,10 +203,10 @@ class IsolatedExecutor(Executor):
         """Accept no more calls, cancel those that wait, and interrupt or kill those that run."""
         with self._changed:
             self._ended = True
-            calls = list(self._running)
+            futures = list(self._running)
         self.shutdown(wait=False, cancel_futures=True)
-        for call in calls:
-            call.stop(kill=kill)
+        for future in futures:
+            future.stop(kill=kill)
 
     def _check(self) -> None:
         if self._closed or _ending:
@@ -217,17 +217,17 @@ class IsolatedExecutor(Executor):
         """Run one call after the other, until none waits."""
         while True:
             with self._changed:
-                call = self._waiting.popleft() if self._waiting else None
-                if call is None:
+                future = self._waiting.popleft() if self._waiting else None
+                if future is None:
                     self._threads -= 1
                     self._changed.notify_all()
                     return
-                self._running.add(call)
-            if call.set_running_or_notify_cancel():
-                self._run(call)
+                self._running.add(future)
+            if future.set_running_or_notify_cancel():
+                self._run(future)
             with self._changed:
-                self._running.discard(call)
-            del call
+                self._running.discard(future)
+            del future
 
     def _run(self, future: CallFuture[Any]) -> None:
         """Run a call to its end."""
