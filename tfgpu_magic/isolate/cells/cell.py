@@ -78,6 +78,7 @@ class Cell:
     Attributes:
         title: its first line that is no import or comment.
         sink: where its output goes.
+        running: its run.
         bring_names: puts the names that it has brought into the notebook, if that waits for the end of another cell.
 
     Raises:
@@ -133,7 +134,7 @@ class Cell:
         )
         self._arrival: Arrival | None = None
         self._deferred = defer
-        self._X_: Callable[[], None] = lambda: None
+        self.bring_names: Callable[[], None] = lambda: None
 
     def run(self) -> Any:
         """Run it, show how it ended, bring its names into the notebook, and return its value.
@@ -264,7 +265,7 @@ class Cell:
             if values:
                 self._say(msg("Now in the notebook: {names}.", names=in_commas(values)))
 
-        self._X_ = self._deferred(put)
+        self.bring_names = self._deferred(put)
 
     def _lost(self, arrival: Arrival, refused: Mapping[str, Message], value: object) -> BaseException | None:
         """Return the error of names that were asked for and are not here; what was brought back is kept.

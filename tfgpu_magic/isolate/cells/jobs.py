@@ -72,7 +72,7 @@ class Job(JobFuture[Any]):
             value = cell.run()
         except BaseException as raised:  # also the KeyboardInterrupt of `stop`
             error = raised.with_traceback(None)  # whose frames are ours, and would keep the cell
-        self.run, self._bring_names = None, cell._X_  # the run keeps the cell, and the cell what it was sent
+        self.run, self._bring_names = None, cell.bring_names  # the run keeps the cell, and the cell what it was sent
         with user_code.running():
             if error is None:
                 self.set_result(value)
