@@ -5,19 +5,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import pickle
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfgpu_magic.errors import PolicyError, TimedOut, Unpicklable
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.ground import TENSORFLOW, host, units
+from tfgpu_magic.ground import TENSORFLOW, units
 from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.report import GpuUse
 from tfgpu_magic.ground.snapshot import Snapshot
@@ -153,17 +149,7 @@ class Setup:
 
     Attributes:
         runner: the function that runs the call, ``module:name``; see `worker.Runner`.
-        environment: every environment variable.
-        caller: the word for what calls, as `host.here` has it.
-        directory: the working directory.
-        inheritance: calls by which it gets whatever else a program inherits, as far as it may.
-        path: where modules are imported from.
-        arguments: the program's command line.
-        key: the key by which it authenticates to managers of `multiprocessing`; None if that is not imported.
-        package: the package that the program's main module is in, for its relative imports.
-        file: the main module's file; None in a notebook.
-        module: the main module's name if the program was run by it.
-        keras: Keras' settings for a whole process, mixed precision as its configuration; none without Keras.
+        inheritance: calls by which it gets what a program inherits from the process that starts it.
         apply: sets TensorFlow up, given a policy and a function that returns the GPUs; imported there by its name.
         policy: the policy for its GPUs.
         frameworks: for which frameworks the policy is, as `apply` takes it.
@@ -172,17 +158,7 @@ class Setup:
     """
 
     runner: str
-    environment: Mapping[str, str]
-    caller: str
-    directory: str
     inheritance: tuple[Callable[[], object], ...]
-    path: tuple[str, ...]
-    arguments: tuple[str, ...] = ()
-    key: bytes | None = field(default=None, repr=False)
-    package: str | None = None
-    file: str | None = None
-    module: str | None = None
-    keras: Mapping[str, Any] = field(default_factory=dict)
     apply: Callable[..., object]
     policy: Policy = NOTHING
     frameworks: str = "tensorflow"
@@ -219,26 +195,14 @@ class Setup:
         asked = bool(call.for_all.requests) or not configured
         together = asked and bool(own) and own == policy.memory  # TensorFlow is asked what all are, as one of them
         kept = (request for request in policy if not isinstance(request, Memory))
-        main, processes = sys.modules["__main__"], sys.modules.get("multiprocessing.process")
-        file = getattr(main, "__file__", None)
         return cls(
             runner=runner,
-            environment={**RUNTIME.environment_for_children(), **environment},
-            caller=host.caller or host.here(),
-            directory=_directory(),
-            inheritance=inheritance(),
-            path=tuple(sys.path),
-            arguments=tuple(sys.argv),
+            inheritance=inheritance(environment),
             apply=apply,
             policy=Policy((*kept, *others.memory)) if together else policy,
             frameworks="all" if together else "tensorflow",
             other_frameworks=NOTHING if together else others,
             snapshot=snapshot,
-            key=None if processes is None else bytes(processes.current_process().authkey),
-            package=getattr(main, "__package__", None),
-            file=str(Path(file).absolute()) if isinstance(file, str) else None,
-            module=getattr(getattr(main, "__spec__", None), "name", None),
-            keras=_keras_settings(),
         )
 
 
@@ -248,27 +212,6 @@ def _for_all(call: Call, policy: Policy) -> Policy:
     if words.memory and not set(words.memory) <= set(policy.memory):  # in bytes, of GPUs of its own
         return Policy(policy.memory)
     return words
-
-
-def _directory() -> str:
-    """Return the working directory, in which a call begins."""
-    try:
-        return str(Path.cwd())
-    except FileNotFoundError as error:
-        raise FileNotFoundError(error.errno, "The working directory was removed. Change to one that exists") from None
-
-
-def _keras_settings() -> dict[str, Any]:
-    """Return Keras' settings for a whole process; none if Keras is not imported, which nothing here does.
-
-    Source: Keras 3, `keras.config` and `keras.dtype_policies`.
-    """
-    keras: Any = sys.modules.get("keras")
-    found: dict[str, Any] = {}
-    with contextlib.suppress(AttributeError):  # it is being imported in another thread
-        found |= {name: getattr(keras.config, name)() for name in ("floatx", "epsilon", "image_data_format")}
-        found["policy"] = keras.dtype_policies.serialize(keras.config.dtype_policy())
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ class Deed(enum.Enum):
     """It has no process yet that could be interrupted: nobody waits for it any more."""
 
 
-Deeds: TypeAlias = "tuple[Deed | Message | signal.Signals, ...]"
+Deeds: TypeAlias = tuple[Deed | Message | signal.Signals, ...]
 
 
 class Stage(enum.Enum):

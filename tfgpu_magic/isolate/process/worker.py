@@ -18,17 +18,14 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib.machinery import ModuleSpec
-from multiprocessing import current_process
 from types import FunctionType, ModuleType
 from typing import Any
 
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.frameworks import registry, self_report
-from tfgpu_magic.frameworks.runtime import RUNTIME, adopt
+from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.message import in_a_row, in_commas, msg
 from tfgpu_magic.isolate.call import AGAIN, ANSWER, APART, LEAVE, Outcome, Setup
@@ -176,20 +173,8 @@ def _work(connection: socket.socket, setup: Setup) -> Outcome | None:
 def _set_up(setup: Setup) -> None:
     """Set this process up as if the caller had started it, with the caller's environment and directory."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    host.caller = setup.caller
-    adopt(setup.environment)
-    RUNTIME.read_ceiling()  # before any code of the call could change the variable
-    sys.path[:], sys.argv[:] = setup.path, setup.arguments
-    importlib.invalidate_caches()
-    os.chdir(setup.directory)
-    for take_over in setup.inheritance:
-        with contextlib.suppress(OSError, ValueError):  # it may not raise everything that was lowered
-            take_over()
-    time.tzset()  # for the environment, which is new too
-    if setup.key is not None:
-        current_process().authkey = setup.key
-    sys.modules["__main__"] = _main(setup)
-    _set_keras(setup.keras)
+    for inherit in setup.inheritance:
+        inherit()
     sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # no constant; the old stream's output would be lost
     sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
     with contextlib.suppress(ValueError, AttributeError):
@@ -204,28 +189,6 @@ def _set_up(setup: Setup) -> None:
         snapshot = setup.snapshot
         see = {} if snapshot is None else {"see": lambda: snapshot}
         setup.apply(setup.policy, frameworks=setup.frameworks, **see)
-
-
-def _main(setup: Setup) -> ModuleType:
-    """Return a new main module; from its file and name, `multiprocessing` makes it in processes that it starts."""
-    main: Any = ModuleType("__main__")
-    main.__package__ = setup.package
-    if setup.file is not None:
-        main.__file__ = setup.file
-    if setup.module is not None:
-        main.__spec__ = ModuleSpec(setup.module, None, origin=setup.file)
-    return main  # type: ignore[no-any-return]
-
-
-def _set_keras(settings: Mapping[str, Any]) -> None:
-    """Set Keras up as in the caller, before anything is made with it."""
-    keras: Any = sys.modules.get("keras")
-    if keras is None or not settings:
-        return
-    with contextlib.suppress(AttributeError, ValueError):  # another Keras than the caller's
-        for name in settings.keys() - {"policy"}:
-            getattr(keras.config, f"set_{name}")(settings[name])
-        keras.config.set_dtype_policy(keras.dtype_policies.deserialize(settings["policy"]))
 
 
 class _WholeWrites(io.FileIO):
