@@ -24,7 +24,7 @@ from tests.processes import runs
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.isolate.process.inheritance import limits
+from tfgpu_magic.isolate.inheritance import limits
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]

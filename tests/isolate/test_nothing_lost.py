@@ -37,7 +37,7 @@ from tfgpu_magic.isolate.call import ANSWER, APART, LEAVE, SHOW, SHOWN, CellCall
 from tfgpu_magic.isolate.cells.cell import Cell, unpickle_each
 from tfgpu_magic.isolate.leasing import LEASES, Lease
 from tfgpu_magic.isolate.process import shell, wire
-from tfgpu_magic.isolate.run import Run, _Watch
+from tfgpu_magic.isolate.run import Run, _CallWatch
 from tfgpu_magic.isolate.sinks import CellOutput, OwnStreams
 from tfgpu_magic.isolate.values import copies, pickling, plain
 from tfgpu_magic.policy.policy import NOTHING
@@ -135,7 +135,7 @@ def test_an_answer_behind_a_pile_of_displays_is_taken_when_the_process_has_ended
     os.close(end)
     one.sink, one.pid = OwnStreams(), 1
     process: Any = SimpleNamespace(connection=ours, out=out, err=out)  # only this much of it is there
-    loop = _Watch(one, prepare(), process)
+    loop = _CallWatch(one, prepare(), process)
     with ours, theirs, loop._selector:
         for _ in range(5):  # of forks, which wait for no reply
             wire.send(theirs, SHOW, [pickle.dumps({"data": {}})])

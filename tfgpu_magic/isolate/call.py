@@ -17,7 +17,7 @@ from tfgpu_magic.ground import TENSORFLOW, units
 from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.report import GpuUse
 from tfgpu_magic.ground.snapshot import Snapshot
-from tfgpu_magic.isolate.process.inheritance import inheritance
+from tfgpu_magic.isolate.inheritance import inheritance
 from tfgpu_magic.isolate.values import failure, pickling
 from tfgpu_magic.isolate.values.failure import Failure
 from tfgpu_magic.policy import parser

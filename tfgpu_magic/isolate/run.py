@@ -28,7 +28,7 @@ from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER, WorkerProcess
 from tfgpu_magic.isolate.process.interrupt import InterruptEvent, deferring_interrupts
 from tfgpu_magic.isolate.sinks import OwnStreams, Sink
-from tfgpu_magic.isolate.watch import Deed, Event, Stage, Unreadable
+from tfgpu_magic.isolate.watch import CallStage, Deed, Event, Unreadable
 from tfgpu_magic.policy.policy import Policy
 from tfgpu_magic.policy.process_state import showing
 
@@ -140,7 +140,7 @@ class Run:
             with self.event, deferring_interrupts(self.event):
                 process = FORK_SERVER.start()
                 try:
-                    outcome = _Watch(self, prepared, process).run()
+                    outcome = _CallWatch(self, prepared, process).run()
                     words = process.last_words() if outcome is None else ""
                 finally:
                     self.status = process.status
@@ -154,7 +154,7 @@ class Run:
         return outcome
 
 
-class _Watch:
+class _CallWatch:
     """The loop that reads what a call's process sends, and does what `watch` says is due."""
 
     def __init__(self, run: Run, prepared: Setup, process: WorkerProcess) -> None:
@@ -173,7 +173,7 @@ class _Watch:
         with self._selector:
             self._selector.register(self._run.event, selectors.EVENT_READ, self._read_interrupts)
             self._selector.register(self._process.status_pipe, selectors.EVENT_READ, self._read_status)
-            while self._process.status is None and self._state.stage is not Stage.GIVEN_UP:
+            while self._process.status is None and self._state.stage is not CallStage.GIVEN_UP:
                 first = min(self._state.due.values(), default=None)
                 for key, _ in self._selector.select(None if first is None else max(0.0, first - time.monotonic())):
                     key.data()
@@ -292,12 +292,12 @@ class _Watch:
                 self._say(msg(text, seconds=f"{timeout:g}"))
             return self._outcome
         status = self._process.status or 0
-        if self._state.stage is Stage.GIVEN_UP:
+        if self._state.stage is CallStage.GIVEN_UP:
             raise exit_cause.hung(self._run.pid or 0)
         if self._state.timed_out:
             raise timed_out(timeout)
         if self._state.interrupted:
-            killed = self._state.stage is Stage.KILLED
+            killed = self._state.stage is CallStage.KILLED
             raise KeyboardInterrupt(str(exit_cause.interrupted(None if killed else status)))
         if self._process.orphaned:
             raise exit_cause.orphaned(status, self._process.server.exit_status())

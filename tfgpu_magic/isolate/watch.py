@@ -67,14 +67,14 @@ class Deed(enum.Enum):
 Deeds: TypeAlias = tuple[Deed | Message | signal.Signals, ...]
 
 
-class Stage(enum.Enum):
+class CallStage(enum.Enum):
     """The stage of a call on the way to its end."""
 
     RUNNING, INTERRUPTED, WARNED, LEAVING, KILLED, GIVEN_UP = range(6)
 
 
-_BUSY = (Stage.RUNNING, Stage.INTERRUPTED, Stage.WARNED)
-_OVER = (Stage.KILLED, Stage.GIVEN_UP)
+_BUSY = (CallStage.RUNNING, CallStage.INTERRUPTED, CallStage.WARNED)
+_OVER = (CallStage.KILLED, CallStage.GIVEN_UP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class State:
 
     timeout: float | None
     began: float
-    stage: Stage = Stage.RUNNING
+    stage: CallStage = CallStage.RUNNING
     due: Mapping[Event, float] = field(default_factory=dict)
     started: bool = False
     answered: bool = False
@@ -148,29 +148,29 @@ def _interrupt(state: State, now: float) -> tuple[State, Deeds]:
     if not state.started:
         return state, (Deed.CANCEL,)
     state = replace(state, interrupted=True, interrupted_late=state.answered)
-    if state.stage is Stage.WARNED:
+    if state.stage is CallStage.WARNED:
         return _kill(state, now)
-    if state.stage is Stage.LEAVING:
+    if state.stage is CallStage.LEAVING:
         return _warn(state, now)
-    if state.stage is Stage.RUNNING:
-        state = _waiting(replace(state, stage=Stage.INTERRUPTED), Event.INTERRUPT_TAKES_LONG, now + PATIENCE)
+    if state.stage is CallStage.RUNNING:
+        state = _waiting(replace(state, stage=CallStage.INTERRUPTED), Event.INTERRUPT_TAKES_LONG, now + PATIENCE)
     return state, (signal.SIGINT,)
 
 
 def _end_by_force(state: State, now: float) -> tuple[State, Deeds]:
-    return _interrupt(state if state.stage in _OVER else replace(state, stage=Stage.WARNED), now)
+    return _interrupt(state if state.stage in _OVER else replace(state, stage=CallStage.WARNED), now)
 
 
 def _warn(state: State, _: float) -> tuple[State, Deeds]:
     how = "answered" if state.answered else "been interrupted"
     said = msg("The call has {how}, and has not ended. The next interrupt kills it.", how=how)
-    return replace(state, stage=Stage.WARNED), (said,)
+    return replace(state, stage=CallStage.WARNED), (said,)
 
 
 def _wait_for_pieces(state: State, _: float) -> tuple[State, Deeds]:
     """Go on: interrupts may end the wait for the pieces."""
     state = replace(state, answered=True)
-    return replace(state, stage=Stage.RUNNING, due={}) if state.stage in _BUSY else state, ()
+    return replace(state, stage=CallStage.RUNNING, due={}) if state.stage in _BUSY else state, ()
 
 
 def _leave(state: State, now: float) -> tuple[State, Deeds]:
@@ -181,7 +181,7 @@ def _leave(state: State, now: float) -> tuple[State, Deeds]:
     due = {Event.LEAVING_TAKES_LONG: now + PATIENCE}
     if state.timeout is not None:
         due[Event.LEAVING_ENDS] = max(now, state.began + state.timeout) + GRACE
-    return replace(state, stage=Stage.LEAVING, due=due), ()
+    return replace(state, stage=CallStage.LEAVING, due=due), ()
 
 
 def _remark(state: State, _: float) -> tuple[State, Deeds]:
@@ -199,7 +199,7 @@ def _cut_off(state: State, now: float) -> tuple[State, Deeds]:
 
 
 def _kill(state: State, now: float) -> tuple[State, Deeds]:
-    return replace(state, stage=Stage.KILLED, due={Event.TEARDOWN_ENDS: now + _TEARDOWN}), (signal.SIGKILL,)
+    return replace(state, stage=CallStage.KILLED, due={Event.TEARDOWN_ENDS: now + _TEARDOWN}), (signal.SIGKILL,)
 
 
 _STEPS: Mapping[Event, Callable[[State, float], tuple[State, Deeds]]] = {
@@ -215,5 +215,5 @@ _STEPS: Mapping[Event, Callable[[State, float], tuple[State, Deeds]]] = {
     Event.LEAVING_TAKES_LONG: _remark,
     Event.LEAVING_ENDS: _cut_off,
     Event.ASKED_AGAIN: lambda state, _: (state, (Deed.ASK_AGAIN,)),
-    Event.TEARDOWN_ENDS: lambda state, _: (replace(state, stage=Stage.GIVEN_UP), ()),
+    Event.TEARDOWN_ENDS: lambda state, _: (replace(state, stage=CallStage.GIVEN_UP), ()),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
@@ -145,13 +145,15 @@ def magic_for(policy: str) -> Magic:
 
 def warm() -> None:
     """Get ready for isolated cells."""
-    from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER  # few make isolated calls
-
-    FORK_SERVER.process()
+    _isolation().FORK_SERVER.process()
 
 
 def set_grace(seconds: float) -> None:
     """Give an isolated call so many seconds to end when its timeout has interrupted it."""
-    from tfgpu_magic.isolate import watch  # few users set anything of it
+    _isolation().watch.GRACE = seconds
 
-    watch.GRACE = seconds
+
+def _isolation() -> Any:
+    from tfgpu_magic.isolate import run  # few users set anything of it, and few make isolated calls
+
+    return run
