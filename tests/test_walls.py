@@ -72,6 +72,7 @@ def test_loading_the_extension_imports_nothing_that_its_words_need() -> None:
         "policy.parser",
         "ground.snapshot",
         "isolate.call",
+        "isolate.watch",
         "ground.answer",
     }
 
@@ -222,9 +223,17 @@ def test_nothing_of_the_idle_steps_is_imported_where_there_is_no_administrators_
 
 
 def test_what_runs_in_a_calls_process_knows_no_room_above_it() -> None:
-    known = {name for room in ROOMS if room.startswith("isolate/process/") for name in imports(room)}
+    there = ("isolate/process/", "isolate/call.py", "isolate/inheritance.py")
+    known = {name for room in ROOMS if room.startswith(there) for name in imports(room)}
     floors = ("errors.", "ground.", "policy.", "machine.", "tell.", "frameworks", "leases.")
-    below = (*floors, "isolate.host_memory", "isolate.process.", "isolate.values.")
+    below = (
+        *floors,
+        "isolate.call.",
+        "isolate.inheritance.",
+        "isolate.host_memory",
+        "isolate.process.",
+        "isolate.values.",
+    )
 
     assert not [
         name

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.insight.objects.tensors import Tensors, tensors
     from tfgpu_magic.insight.session import timeline
     from tfgpu_magic.insight.why.explaining import why
-    from tfgpu_magic.isolate.executor import IsolatedExecutor
-    from tfgpu_magic.isolate.isolated import isolated
+    from tfgpu_magic.isolate.executor import IsolatedExecutor, isolated
     from tfgpu_magic.machine.see import look
     from tfgpu_magic.notebook.loading import load_ipython_extension, unload_ipython_extension
     from tfgpu_magic.notebook.widget import MemoryTable
@@ -50,8 +49,7 @@ _HOMES = {
         "insight.objects.tensors": "Tensors tensors",
         "insight.session": "timeline",
         "insight.why.explaining": "why",
-        "isolate.executor": "IsolatedExecutor",
-        "isolate.isolated": "isolated",
+        "isolate.executor": "IsolatedExecutor isolated",
         "ground.snapshot": "Snapshot",
         "machine.see": "look",
         "notebook.loading": "_resume load_ipython_extension unload_ipython_extension",

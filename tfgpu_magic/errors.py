@@ -117,7 +117,7 @@ class Unpicklable(TfGpuError, TypeError):
 
     __slots__ = ("_value",)  # no part of a pickle of this error
 
-    def __init__(self, message: str = "", *, what: str = "") -> None:
+    def __init__(self, message: Message | str = "", *, what: str = "") -> None:
         super().__init__(message)
         self.what = what
 
@@ -146,7 +146,12 @@ class WorkerDied(TfGpuError, RuntimeError):
     """
 
     def __init__(
-        self, message: str = "", *, status: int | None = None, memory: bool | None = None, stopped: bool = False
+        self,
+        message: Message | str = "",
+        *,
+        status: int | None = None,
+        memory: bool | None = None,
+        stopped: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -166,7 +171,7 @@ class TimedOut(TfGpuError, TimeoutError):
         seconds: the timeout; None where it is unknown.
     """
 
-    def __init__(self, message: str = "", *, seconds: float | None = None) -> None:
+    def __init__(self, message: Message | str = "", *, seconds: float | None = None) -> None:
         super().__init__(message)
         self.seconds = seconds
 

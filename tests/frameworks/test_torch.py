@@ -163,7 +163,7 @@ def test_a_tensor_for_a_call_is_refused_before_it_is_copied() -> None:
 
     tensor = torch.zeros(130 * MIB, dtype=torch.uint8)
     with (
-        mock.patch.object(host_memory, "left", return_value=100 * MIB),
+        mock.patch.object(host_memory, "free_bytes", return_value=100 * MIB),
         mock.patch.object(torch, "save") as save,
         pytest.raises(OSError, match="no room for 130 MiB"),
     ):

@@ -13,10 +13,9 @@ from typing import Any
 from tests.isolate import deeds
 from tests.sizes import MIB
 from tests.waiting import until
-from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.call import Call, Setup
 from tfgpu_magic.isolate.leasing import Lease
-from tfgpu_magic.isolate.process.order import Order
-from tfgpu_magic.isolate.run import order
+from tfgpu_magic.isolate.run import Run, setup
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy import parser
@@ -45,10 +44,10 @@ class Paper:
         raise AssertionError(message)
 
 
-def call(function: Callable[..., Any], *args: Any, timeout: float | None = None) -> tuple[Call, Paper]:
-    """Return a call, and the sink that its output goes to."""
+def call(function: Callable[..., Any], *args: Any, timeout: float | None = None) -> tuple[Run, Paper]:
+    """Return the run of a call, and the sink that its output goes to."""
     work, paper = pickling.dump_call(function, args, {}), Paper()
-    return Call(work=work.parts, timeout=timeout, sink=paper), paper
+    return Run(call=Call(timeout=timeout), work=work.parts, sink=paper), paper
 
 
 def run(
@@ -60,16 +59,16 @@ def run(
 ) -> Any:
     """Run a call to its end, and return what it returns."""
     work = pickling.dump_call(function, args, kwargs)
-    return Call(work=work.parts, timeout=timeout).run(prepare(policy)).value()
+    return Run(call=Call(timeout=timeout), work=work.parts).run_process(prepare(policy)).value()
 
 
-def prepare(policy: str | None = None) -> Order:
-    """Return an order for a process that is as this one is, with a policy."""
+def prepare(policy: str | None = None) -> Setup:
+    """Return the setup of a process that is as this one is, with a policy."""
     asked = parser.parse(policy) if policy else NOTHING
-    return order(Lease(asked, look() if policy else None), RUNNER)
+    return setup(Call(), Lease(asked, look() if policy else None), RUNNER)
 
 
-def interrupt_to_the_end(one: Call) -> None:
+def interrupt_to_the_end(one: Run) -> None:
     """Interrupt a call until it has ended."""
     while one.status is None:
         one.interrupt()

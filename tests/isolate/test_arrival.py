@@ -35,7 +35,7 @@ STAYS = {
 LOSES = """
 import keras, threading, tensorflow as tf
 from tfgpu_magic.isolate import host_memory
-host_memory.left = lambda: 200 * 2**20
+host_memory.free_bytes = lambda: 200 * 2**20
 n, shared = 1, [1]
 if n == 2: none = 1
 """

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("light")
 
 def printed(function: Any, *args: Any) -> Paper:
     one, paper = call(function, *args)
-    one.run(prepare()).value()
+    one.run_process(prepare()).value()
     return paper
 
 

@@ -24,7 +24,7 @@ from tests.processes import runs
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.isolate.process.inheritance import inheritance
+from tfgpu_magic.isolate.inheritance import limits
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -417,7 +417,7 @@ def test_where_the_system_does_not_tell_the_umask_it_stays(monkeypatch: pytest.M
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: "Name:\tpython\n")
     before = os.umask(0o077)
     try:
-        for take_over in inheritance():
+        for take_over in limits():
             take_over()
     finally:
         after = os.umask(before)

@@ -7,8 +7,7 @@ from hypothesis import given
 
 from tests.policy.test_parser import policies
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.isolate.cells.cell import CellLine
-from tfgpu_magic.isolate.run import Options
+from tfgpu_magic.isolate.call import CellCall
 from tfgpu_magic.notebook.words.isolate import parse
 from tfgpu_magic.policy.policy import NOTHING, Policy
 
@@ -16,18 +15,18 @@ from tfgpu_magic.policy.policy import NOTHING, Policy
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("", CellLine()),
-        ("-i x,y -o z", CellLine(inputs=("x", "y"), outputs=("z",))),
-        ("-i -", CellLine(inputs=())),
-        ("-i +x", CellLine(also=("x",))),
-        ("-i +x,+y,z", CellLine(also=("x", "y", "z"))),
-        ("-o a,b,a", CellLine(outputs=("a", "b"))),
-        ("-o=a", CellLine(outputs=("a",))),
-        ("--timeout 10m --gpus 2 --detach", CellLine(options=Options(timeout=600.0, gpus=2), detach=True)),
-        ("--timeout=1.5h", CellLine(options=Options(timeout=5400.0))),
+        ("", CellCall()),
+        ("-i x,y -o z", CellCall(inputs=("x", "y"), outputs=("z",))),
+        ("-i -", CellCall(inputs=())),
+        ("-i +x", CellCall(also=("x",))),
+        ("-i +x,+y,z", CellCall(also=("x", "y", "z"))),
+        ("-o a,b,a", CellCall(outputs=("a", "b"))),
+        ("-o=a", CellCall(outputs=("a",))),
+        ("--timeout 10m --gpus 2 --detach", CellCall(timeout=600.0, gpus=2, detach=True)),
+        ("--timeout=1.5h", CellCall(timeout=5400.0)),
     ],
 )
-def test_flags(line: str, expected: CellLine) -> None:
+def test_flags(line: str, expected: CellCall) -> None:
     assert parse(line) == expected
 
 
@@ -50,12 +49,12 @@ def test_flags(line: str, expected: CellLine) -> None:
     ],
 )
 def test_a_policy_is_words_or_flags(line: str, policy: str) -> None:
-    assert str(parse(line).options.policy) == policy
+    assert str(parse(line).policy) == policy
 
 
 @given(policies)
 def test_any_policy_can_be_said_above_a_cell(policy: Policy) -> None:
-    assert parse(str(policy)).options.policy == policy
+    assert parse(str(policy)).policy == policy
 
 
 @pytest.mark.parametrize(

@@ -58,4 +58,4 @@ def test_a_change_is_seen_and_nothing_else_is_one(
     before = changes.digests({"value": value, "other": [1]})
     act(value)
 
-    assert changes.changed(before, {"value": value, "other": [1]}) == ("value",) * seen
+    assert changes.changed_names(before, {"value": value, "other": [1]}) == ("value",) * seen

@@ -163,7 +163,7 @@ def test_an_interrupt_while_it_becomes_warm_ends_the_wait(tmp_path: Path) -> Non
         one, _ = call(deeds.loop_in_python)
         one.warming = one.interrupt
         with pytest.raises(KeyboardInterrupt):
-            one.run(prepare())
+            one.run_process(prepare())
         assert run(deeds.nothing, (), {}) == 1
     finally:
         FORK_SERVER.preload = before

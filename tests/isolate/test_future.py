@@ -44,9 +44,9 @@ def test_a_call_that_waits_has_its_arguments_as_they_were_when_it_was_submitted(
 
 def test_an_array_that_many_calls_read_is_copied_once() -> None:
     array = np.arange(2**18)
-    one, other = (copies.copied(pickling.dump((number, array))) for number in range(2))
+    one, other = (copies.copy_for_later(pickling.dump((number, array))) for number in range(2))
     array += 1
-    later = copies.copied(pickling.dump(array))
+    later = copies.copy_for_later(pickling.dump(array))
 
     assert one.buffers[0] is other.buffers[0]
     assert later.buffers[0] is not one.buffers[0]

@@ -50,7 +50,7 @@ def limited(folder: str, most: object, used: int, stat: str = "") -> dict[str, s
     ],
 )
 def test_the_least_of_all_limits_counts(cgroup: str, files: dict[str, str], left: int, tmp_path: Path) -> None:
-    assert host_memory.left(*system(tmp_path, cgroup=cgroup, files=files)) == left
+    assert host_memory.free_bytes(*system(tmp_path, cgroup=cgroup, files=files)) == left
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_kills_are_counted_where_they_are_told(
     counts = {"proc/vmstat": vmstat, "cgroup/user/session/memory.events": events}
     files = {name: f"oom 9\noom_kill {n}\noom_group_kill 0\n" for name, n in counts.items() if n is not None}
 
-    assert host_memory.kills(*system(tmp_path, cgroup=V2, files=files)) == kills
+    assert host_memory.oom_kills(*system(tmp_path, cgroup=V2, files=files)) == kills
 
 
 def test_where_nobody_tells_nothing_is_refused_and_this_machine_tells(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
 
-    assert (host_memory.left(nowhere, nowhere), host_memory.kills(nowhere, nowhere)) == (None, None)
-    assert 0 < (host_memory.left() or 0) < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 100
-    assert (host_memory.kills() or 0) >= 0
+    assert (host_memory.free_bytes(nowhere, nowhere), host_memory.oom_kills(nowhere, nowhere)) == (None, None)
+    assert 0 < (host_memory.free_bytes() or 0) < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 100
+    assert (host_memory.oom_kills() or 0) >= 0
 
 
 @pytest.fixture

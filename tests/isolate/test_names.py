@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
-from tfgpu_magic.isolate.cells.names import Names, names, unbound
+from tfgpu_magic.isolate.cells.names import Names, global_names, unbound
 
 NOTEBOOK = frozenset({"a", "b", "c", "f", "m", "np", "p", "x", "y", "z"})
 """What the notebook has, for the rows below."""
 
 
 def told(cell: str) -> Names:
-    return names(TransformerManager().transform_cell(cell))  # type: ignore[no-untyped-call]
+    return global_names(TransformerManager().transform_cell(cell))  # type: ignore[no-untyped-call]
 
 
 def since(version: tuple[int, int], *rows: tuple[str, str]) -> tuple[tuple[str, str], ...]:
@@ -213,7 +213,7 @@ def test_what_a_cell_surely_reads_it_reads_in_no_branch_and_binds_nowhere(cell: 
 
 @pytest.mark.parametrize("cell", ["x = = 1", "return x", "break", "x = 1\n  y", "x\0", "def f(a, a): x", "%%time x"])
 def test_what_does_not_compile_has_no_names(cell: str) -> None:
-    assert names(cell) == Names()
+    assert global_names(cell) == Names()
 
 
 def test_builtins_are_reads_and_ipython_is_none() -> None:
@@ -221,7 +221,7 @@ def test_builtins_are_reads_and_ipython_is_none() -> None:
 
 
 def test_what_python_warns_of_is_left_to_the_run() -> None:
-    assert names("x = '\\d'; 1 is 1; y").reads == {"y"}
+    assert global_names("x = '\\d'; 1 is 1; y").reads == {"y"}
 
 
 @pytest.mark.parametrize("module", ["argparse", "asyncio.base_events", "fractions", "json.decoder"])
@@ -232,18 +232,18 @@ def test_a_module_reads_nothing_but_builtins_and_what_it_binds_itself(module: st
     own = {symbol.get_name() for scope in scopes for symbol in scope.get_symbols() if symbol.is_assigned()}
     own |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_imported() or symbol.is_namespace()}
 
-    assert names(source).reads - own <= set(vars(builtins))
+    assert global_names(source).reads - own <= set(vars(builtins))
 
 
 def test_an_expression_too_deep_to_walk_reads_every_word_in_it() -> None:
-    assert {"x", "y"} <= names("x" + " + y" * 5000).reads
+    assert {"x", "y"} <= global_names("x" + " + y" * 5000).reads
 
 
 @pytest.mark.parametrize(
     "cell", ["df.query('a > @cutoff')", "def f():\n df.query('a > @cutoff')", "df.query(f'a > @cutoff + {df.b}')"]
 )
 def test_names_in_a_query_are_read(cell: str) -> None:
-    assert names(cell).reads == {"df", "cutoff"}
+    assert global_names(cell).reads == {"df", "cutoff"}
 
 
 # Random cells of these rows, run with all of the notebook and with only what they read of it: both come to the same.
@@ -365,7 +365,7 @@ def test_a_cell_does_the_same_with_only_what_it_reads(seed: int) -> None:
     cells = [(text, code) for text in texts if (code := compiled(text))]
     for text, code in cells:
         whole, part = ({name: Thing(number) for number, name in enumerate(sorted(NOTEBOOK))} for _ in range(2))
-        unsent = {name: part.pop(name) for name in NOTEBOOK - names(text).reads}
+        unsent = {name: part.pop(name) for name in NOTEBOOK - global_names(text).reads}
 
         said, left = run(code, whole)
         said_there, left_there = run(code, part)

@@ -32,14 +32,12 @@ from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, isolated
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.ground.snapshot import Snapshot
-from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate import host_memory, user_code
-from tfgpu_magic.isolate.call import CallAnswer
-from tfgpu_magic.isolate.cells.cell import Cell, CellLine, arrive
+from tfgpu_magic.isolate import host_memory, user_code, watch
+from tfgpu_magic.isolate.call import ANSWER, APART, LEAVE, SHOW, SHOWN, CellCall, Outcome
+from tfgpu_magic.isolate.cells.cell import Cell, unpickle_each
 from tfgpu_magic.isolate.leasing import LEASES, Lease
 from tfgpu_magic.isolate.process import shell, wire
-from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, SHOW, SHOWN, CellFacts, WorkerFacts
-from tfgpu_magic.isolate.run import run as run_leased
+from tfgpu_magic.isolate.run import Run, _CallWatch
 from tfgpu_magic.isolate.sinks import CellOutput, OwnStreams
 from tfgpu_magic.isolate.values import copies, pickling, plain
 from tfgpu_magic.policy.policy import NOTHING
@@ -101,16 +99,16 @@ def test_a_file_that_is_mapped_is_mapped_there_too_and_changes(tmp_path: Path) -
 
 def test_a_copy_for_a_later_call_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     array = np.zeros(65 * MIB, np.uint8)
-    monkeypatch.setattr(host_memory, "left", lambda: 100 * MIB)
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: 100 * MIB)
     with pytest.raises(OSError, match=r"no room for 65 MiB of memory to share .*: 100 MiB are free"):
         run(deeds.echo, (array,), {})
     with IsolatedExecutor(gpus=0) as executor, pytest.raises(OSError, match="no room for 65 MiB"):
         executor.submit(deeds.echo, array).result()
-    monkeypatch.setattr(host_memory, "left", lambda: 200 * MIB)
-    kept = copies.copied(pickling.dump(array))
-    monkeypatch.setattr(host_memory, "left", lambda: 0)
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: 200 * MIB)
+    kept = copies.copy_for_later(pickling.dump(array))
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: 0)
 
-    assert copies.copied(pickling.dump(array)).size == kept.size  # what is copied already takes no more
+    assert copies.copy_for_later(pickling.dump(array)).size == kept.size  # what is copied already takes no more
 
 
 def test_a_stream_of_this_process_that_fails_ends_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +118,7 @@ def test_a_stream_of_this_process_that_fails_ends_no_call(monkeypatch: pytest.Mo
         monkeypatch.setattr(sys, "stdout", broken)
         one, _ = call(deeds.flood_lines, MIB)
         one.sink = OwnStreams()
-        assert one.run(prepare()).value() is None
+        assert one.run_process(prepare()).value() is None
 
 
 def test_a_display_that_cannot_be_sent_to_its_cell_ends_no_call() -> None:
@@ -132,44 +130,22 @@ def test_a_display_that_cannot_be_sent_to_its_cell_ends_no_call() -> None:
 # What it has answered
 
 
-def watched(one: calls.Call, **process: Any) -> Any:
-    """Return what watches a call, of whose process only this much is there."""
-    return calls._CallWatch(one, prepare(), SimpleNamespace(**process), one._event)  # type: ignore[arg-type]
-
-
 def test_an_answer_behind_a_pile_of_displays_is_taken_when_the_process_has_ended() -> None:
     (one, _), (ours, theirs), (out, end) = call(deeds.nothing), wire.pair(), os.pipe()
     os.close(end)
     one.sink, one.pid = OwnStreams(), 1
-    watch = watched(one, connection=ours, out=out, err=out)
-    with ours, theirs, watch._selector:
+    process: Any = SimpleNamespace(connection=ours, out=out, err=out)  # only this much of it is there
+    loop = _CallWatch(one, prepare(), process)
+    with ours, theirs, loop._selector:
         for _ in range(5):  # of forks, which wait for no reply
             wire.send(theirs, SHOW, [pickle.dumps({"data": {}})])
-        wire.send(theirs, ANSWER, [pickle.dumps(WorkerFacts(values=1)), pickle.dumps("of hours")])
+        wire.send(theirs, ANSWER, Outcome(values=[memoryview(pickle.dumps("of hours"))]).parts)
         wire.send(ours, SHOWN)  # which is not read: the connection is reset
         theirs.close()
-        watch._drain()
+        loop._drain()
     os.close(out)
-    assert watch._outcome().value() == "of hours"
-
-
-def test_an_answer_long_after_the_timeout_has_its_grace_from_then_on() -> None:
-    watch = watched(call(deeds.nothing, timeout=5.0)[0], out=-1, err=-2)
-    watch._began = (now := time.monotonic()) - 1000.0
-    with watch._selector:
-        watch._leave()
-
-    assert watch._due[watch._cut_off] >= now + calls.GRACE
-
-
-def test_that_an_answer_cannot_be_taken_is_said_once() -> None:
-    one, paper = call(deeds.nothing)
-    watch = watched(one, out=-1, err=-2)
-    with watch._selector:
-        for _ in range(3):
-            watch._ask_later(OSError(errno.EMFILE, "Too many open files"))
-
-    assert paper.text["stderr"].count("Too many open files") == 1
+    assert (outcome := loop._end()) is not None
+    assert outcome.value() == "of hours"
 
 
 def ctrl_c() -> None:
@@ -198,7 +174,7 @@ def test_what_comes_when_the_call_has_answered_takes_nothing(
     one, _ = call(deeds.echo, 5)
     one.answered = leave
 
-    assert run_leased(one, lease(), RUNNER).value() == 5
+    assert one.run(lease(), RUNNER).value() == 5
     assert one.interrupted_late == late
 
 
@@ -240,7 +216,7 @@ def leave_slowly(marks: Path) -> str:
 def test_an_end_takes_its_time_and_an_interrupt_meanwhile_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "PATIENCE", 0.1)
+    monkeypatch.setattr(watch, "PATIENCE", 0.1)
     one, paper = call(leave_slowly, tmp_path)
 
     def interrupt() -> None:
@@ -250,24 +226,10 @@ def test_an_end_takes_its_time_and_an_interrupt_meanwhile_loses_nothing(
         (tmp_path / "go").touch()
 
     with soon(tmp_path / "leaving", interrupt):
-        answer = one.run(prepare())
+        answer = one.run_process(prepare())
 
     assert (answer.value(), one.status, one.interrupted_late) == ("done", 0, True)
     assert (tmp_path / "saved").exists()
-
-
-def test_who_does_not_want_to_wait_for_an_end_interrupts_twice(tmp_path: Path) -> None:
-    one, paper = call(leave_slowly, tmp_path)
-
-    def interrupt() -> None:
-        one.interrupt()
-        until(lambda: "The next interrupt kills it" in paper.text["stderr"])
-        one.interrupt()
-
-    with soon(tmp_path / "leaving", interrupt):
-        answer = one.run(prepare())
-
-    assert (answer.value(), one.status) == ("done", -signal.SIGKILL)
 
 
 def test_an_answer_that_cannot_be_taken_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +245,7 @@ def test_an_answer_that_cannot_be_taken_is_asked_for_again(monkeypatch: pytest.M
     monkeypatch.setattr(wire, "receive", fail_once)
     one, paper = call(deeds.echo, np.ones(2 * MIB, np.uint8))
 
-    assert one.run(prepare()).value().sum() == 2 * MIB
+    assert one.run_process(prepare()).value().sum() == 2 * MIB
     assert failed == [ANSWER]
     assert "Too many open files" in paper.text["stderr"]
 
@@ -336,11 +298,11 @@ def test_a_class_that_was_made_and_not_filled_is_made_again_by_the_next_load() -
 
 def test_a_name_that_arrives_is_lost_only_by_a_second_interrupt() -> None:
     names = pickling.dump({"x": Made()}).parts
-    parts = [memoryview(pickle.dumps(CellFacts(kept={}, given=((("x",), len(names)),)))), *names]
+    outcome = Outcome(values=names, given=((("x",), len(names)),))
     came = []
     for count in (1, 2):
         Made.times[:] = [signal.SIGINT] * count
-        arrival = arrive(parts)
+        arrival = unpickle_each(outcome)
         came.append((list(arrival.values), list(arrival.lost)))
 
     assert came == [(["x"], []), ([], ["x"])]
@@ -349,12 +311,12 @@ def test_a_name_that_arrives_is_lost_only_by_a_second_interrupt() -> None:
 def test_what_a_job_brings_is_made_only_when_the_notebook_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {name: Made(name) for name in "xy"}
 
-    def answer(pieces: Sequence[dict[str, Made]]) -> CallAnswer:
+    def answer(pieces: Sequence[dict[str, Made]]) -> Outcome:
         dumped = [(tuple(piece), pickling.dump(piece).parts) for piece in pieces]
-        facts = CellFacts(kept={}, given=tuple((names, len(parts)) for names, parts in dumped))
-        return CallAnswer(values=(memoryview(pickle.dumps(facts)), *(part for _, parts in dumped for part in parts)))
+        given = tuple((names, len(parts)) for names, parts in dumped)
+        return Outcome(values=tuple(part for _, parts in dumped for part in parts), given=given)
 
-    def end() -> CallAnswer:
+    def end() -> Outcome:
         whole, pieces = answer([values]), answer([{name: value} for name, value in values.items()])
         replies.extend([job._take(whole), job._take(pieces)])
         return pieces
@@ -362,9 +324,9 @@ def test_what_a_job_brings_is_made_only_when_the_notebook_is_back(monkeypatch: p
     Made.noted.clear()
     there, replies, back, waits = dict[str, Any](), list[str](), threading.Event(), threading.Event()
     job: Any = Cell.__new__(Cell)
-    job._before, job._arrival, job.call, job._deferred = Snapshot(time=0.0), None, calls.Call(work=()), None
-    job._line, job._shell = CellLine(detach=True), SimpleNamespace(user_ns=there)
-    job._answer, job._show_summary = end, lambda *_: None
+    job._call, job._shell = CellCall(detach=True), SimpleNamespace(user_ns=there)
+    job._before, job._arrival, job.running, job._deferred = Snapshot(time=0.0), None, Run(call=job._call), None
+    job._outcome, job._show_summary = end, lambda *_: None
 
     def wait() -> None:
         waits.set()
@@ -415,7 +377,7 @@ def test_arrays_on_a_gpu_come_home_as_arrays_of_the_host(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "jax", jax)
     monkeypatch.setitem(sys.modules, "torch", torch)
     demanded = list[int]()
-    monkeypatch.setattr(host_memory, "demand", demanded.append)
+    monkeypatch.setattr(host_memory, "check_room", demanded.append)
     kinds = [np.dtype(kind) for kind in (np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4)]
     arrays = [array(np.array(content, kind)) for kind in kinds for content in ([1, 2], 3)]
     there = pickling.dump_self_contained([*arrays, storage("cuda"), storage("cpu")], reduce=plain.reduce)
@@ -500,19 +462,19 @@ def test_a_value_that_cannot_be_displayed_comes_all_the_same() -> None:
     class Odd:
         pass
 
-    data, _ = shell.shown(SimpleNamespace(format=lambda _: (cycle, {})), Odd())
+    data, _ = shell.display_of(SimpleNamespace(format=lambda _: (cycle, {})), Odd())
 
     assert "Odd object at" in data["text/plain"]
 
 
 def test_memory_that_a_stream_of_small_parts_takes_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_memory, "left", lambda: 70 * MIB)
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: 70 * MIB)
 
     assert pickling.dump(bytes(MIB)).size > MIB
     with pytest.raises(OSError, match="no room"):
         pickling.dump([bytes(10 * MIB) + bytes([number]) for number in range(10)])
     copied = list[int]()
-    monkeypatch.setattr(host_memory, "demand", copied.append)
+    monkeypatch.setattr(host_memory, "check_room", copied.append)
     rows = np.zeros((2, 40 * MIB), np.uint8)[:, ::2]
     pickling.dump(np.zeros((2, 40 * MIB), np.uint8).T)
     assert copied == []

@@ -12,6 +12,7 @@ import pytest
 from tests.isolate import deeds
 from tests.isolate.rig import run
 from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.isolate.cells.cell import _pickled
 from tfgpu_magic.isolate.values import pickling
 
 LOCK = threading.Lock()
@@ -134,3 +135,25 @@ class TestInACall:
     def test_a_result_that_cannot_come_home_is_told(self, function: Callable[[], object], told: str) -> None:
         with pytest.raises(Unpicklable, match=told):
             run(function, (), {})
+
+
+class Counted:
+    """A value that counts how often it is pickled."""
+
+    count = 0
+
+    def __reduce__(self) -> tuple[type[object], tuple[()]]:
+        Counted.count += 1
+        return object, ()
+
+
+def test_names_that_cannot_be_sent_make_no_other_be_pickled_once_more_for_each() -> None:
+    shared = [1]
+    inputs = {"large": Counted(), **{f"lock{n}": [shared, LOCK] for n in range(5)}, "one": shared, "two": [shared]}
+
+    pieces, unsent = _pickled(inputs, frozenset())
+    made, _ = pickling.load_each({name: piece.parts for name, piece in pieces.items()})
+
+    assert Counted.count == 2
+    assert [*unsent] == [f"lock{n}" for n in range(5)]
+    assert made["two"] == [made["one"]] == [shared]

@@ -24,7 +24,7 @@ from tests.isolate import deeds
 from tests.isolate.rig import call, prepare, run
 from tests.slack import SLACK
 from tfgpu_magic.errors import TimedOut
-from tfgpu_magic.isolate import call as calls
+from tfgpu_magic.isolate import watch
 from tfgpu_magic.isolate.process import forkserver_client
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 
@@ -60,7 +60,7 @@ def test_what_a_call_has_begun_is_brought_to_its_end(tmp_path: Path, fails: bool
 
     one, paper = call(begin)
     with pytest.raises(ValueError, match="own") if fails else contextlib.nullcontext():
-        one.run(prepare()).value()
+        one.run_process(prepare()).value()
 
     with gzip.open(tmp_path / "packed", "rt") as packed:
         assert packed.read() == "eight ch"
@@ -85,7 +85,7 @@ def no_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_shared_memory_that_a_call_has_made_and_not_freed_is_gone_however_it_ends(
     timeout: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "GRACE", 0.3)
+    monkeypatch.setattr(watch, "GRACE", 0.3)
 
     def make() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -95,7 +95,7 @@ def test_shared_memory_that_a_call_has_made_and_not_freed_is_gone_however_it_end
         time.sleep(600 if timeout else 0)
 
     with contextlib.nullcontext() if timeout is None else pytest.raises(TimedOut):
-        call(make, timeout=timeout)[0].run(prepare())
+        call(make, timeout=timeout)[0].run_process(prepare())
 
     assert left((tmp_path / "names").read_text().split()) == []
 

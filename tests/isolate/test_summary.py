@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.ground.answer import Quiet
+from tfgpu_magic.ground.message import msg
 from tfgpu_magic.ground.report import Figure, GpuUse
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.isolate.call import Outcome
 from tfgpu_magic.isolate.cells.summary import summarise
-from tfgpu_magic.isolate.process.order import CellFacts
 
 PID = 42
 
@@ -69,31 +72,27 @@ JAX = GpuUse(gpu="GPU-0", figures=(Figure(framework="JAX", what="peak", size=GIB
 def test_what_was_used_and_given_back(
     uses: list[GpuUse], before: Snapshot | None, after: Snapshot | None, said: str
 ) -> None:
-    assert said in repr(summarise(uses, before, after, PID, 1.5))
+    assert said in repr(summarise(Outcome(uses=tuple(uses), seconds=1.5), before, after, PID))
 
 
 def test_what_stayed_behind_is_named_with_the_way_to_bring_it() -> None:
-    kept = {"ds": "it cannot be sent."}
-    facts = CellFacts(stays=("x", "model"), kept=kept, changed=("log", "rng"))
+    kept = {"ds": msg("it cannot be sent.")}
+    outcome = Outcome(seconds=90, stays=("x", "model"), kept=kept, changed=("log", "rng"))
 
-    assert repr(summarise([], machine(0), None, PID, 90, facts)).splitlines() == [
+    assert repr(summarise(outcome, machine(0), None, PID)).splitlines() == [
         "Isolated: 1 min 30 s, no GPU memory held.",
         "ds stays in its process: it cannot be sent.",
         "Gone with its process: x, model. To bring back: -o x,model",
         "Changed only there: log, rng. To bring back: -o log,rng",
     ]
-
-
-def test_a_cell_that_failed_is_not_told_what_it_might_have_brought_back() -> None:
-    facts = CellFacts(stays=("x",), kept={})
-
-    assert "Gone" not in repr(summarise([], machine(0), None, PID, 1, facts, failed=True))
+    failed = replace(outcome, failure=(memoryview(b""),))
+    assert "Gone" not in repr(summarise(failed, machine(0), None, PID))
 
 
 def test_in_html_nothing_of_a_cell_is_markup() -> None:
-    facts = CellFacts(kept={"x": "<b>no</b>"})
+    outcome = Outcome(kept={"x": msg("<b>no</b>")})
 
-    assert "&lt;b&gt;" in summarise([], machine(0), None, PID, 1, facts)._repr_html_()
+    assert "&lt;b&gt;" in summarise(outcome, machine(0), None, PID)._repr_html_()
 
 
 def test_what_is_to_be_typed_is_marked_so_in_html() -> None:

@@ -14,7 +14,7 @@ import psutil
 from tests.isolate.rig import call, interrupt_to_the_end, prepare, run
 from tests.processes import run as run_on
 from tfgpu_magic.errors import Refused, TimedOut, WorkerDied
-from tfgpu_magic.isolate import call as calls
+from tfgpu_magic.isolate import watch
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tfgpu_magic.simgpu import Machine
 
@@ -84,7 +84,7 @@ def test_a_refusal_to_a_call_calls_its_program_this_one() -> None:
 
 def every_end() -> list[tuple[str, bool, int]]:
     """Return how calls that took the GPU end, whether they had it, and what is held afterwards."""
-    calls.GRACE = calls.PATIENCE = 0.5  # a loop in C++ heeds no interrupt
+    watch.GRACE = watch.PATIENCE = 0.5  # a loop in C++ heeds no interrupt
     ends: list[tuple[str, bool, int]] = [("", run(take, (), {}) > 2**30, held())]
     for end in ("crash", "leave"):
         try:
@@ -98,7 +98,7 @@ def every_end() -> list[tuple[str, bool, int]]:
     one, _ = call(take_and, "loop")
     threading.Timer(2, interrupt_to_the_end, [one]).start()
     try:
-        one.run(prepare()).value()
+        one.run_process(prepare()).value()
     except KeyboardInterrupt:
         ends.append(("interrupt", True, held()))
     return ends

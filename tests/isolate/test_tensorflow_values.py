@@ -172,7 +172,7 @@ def on_a_gpu() -> tuple[Sent, str, bool]:
 
     with tf.device("GPU:0"):
         tensor = tf.constant([1.0, 2.0])
-    with mock.patch.object(host_memory, "demand") as demand:
+    with mock.patch.object(host_memory, "check_room") as demand:
         return send(tensor), tensor.device, mock.call(8) in demand.mock_calls
 
 

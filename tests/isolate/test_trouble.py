@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import signal
@@ -19,9 +18,8 @@ import pytest
 from tests.isolate import deeds
 from tests.isolate.rig import Paper, call, interrupt_to_the_end, prepare, run, soon
 from tests.slack import SLACK
-from tests.waiting import until
 from tfgpu_magic.errors import TimedOut, WorkerDied
-from tfgpu_magic.isolate import call as calls
+from tfgpu_magic.isolate import watch
 from tfgpu_magic.isolate.process import exit_cause, wire
 
 pytestmark = pytest.mark.usefixtures("light")
@@ -34,14 +32,14 @@ DEAF = LOOPS[1:]
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill a call that does not heed soon."""
     for patience in ("GRACE", "PATIENCE"):
-        monkeypatch.setattr(calls, patience, 0.5 * SLACK)
+        monkeypatch.setattr(watch, patience, 0.5 * SLACK)
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nothing come of time alone."""
     for patience in ("GRACE", "PATIENCE"):
-        monkeypatch.setattr(calls, patience, 3600.0)
+        monkeypatch.setattr(watch, patience, 3600.0)
 
 
 @pytest.mark.usefixtures("patient")
@@ -72,7 +70,7 @@ def test_a_process_that_dies_is_told_how(
 def test_a_crash_shows_the_line_that_it_came_from() -> None:
     one, paper = call(deeds.segfault)
     with pytest.raises(WorkerDied) as caught:
-        one.run(prepare())
+        one.run_process(prepare())
 
     where = str(caught.value).splitlines()[1:]
     assert [line.partition(", line ")[2].partition(", ")[2] for line in where] == ["string_at", "segfault"]
@@ -90,7 +88,7 @@ def test_memory_that_runs_out_is_a_memory_error() -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_an_endless_loop_is_ended_by_its_timeout(loop: Callable[..., Any]) -> None:
     with pytest.raises(TimedOut, match=r"longer than 0\.3 s") as caught:
-        call(loop, timeout=0.3)[0].run(prepare()).value()
+        call(loop, timeout=0.3)[0].run_process(prepare()).value()
 
     assert caught.value.seconds == 0.3
 
@@ -104,7 +102,7 @@ def test_an_endless_loop_is_ended_by_interrupts(
     one, paper = call(loop, str(tmp_path / "mark"))
     interrupt = partial(interrupt_to_the_end, one) if loop in DEAF else one.interrupt
     with soon(tmp_path / "mark", interrupt), pytest.raises(KeyboardInterrupt) as caught:
-        one.run(prepare()).value()
+        one.run_process(prepare()).value()
 
     assert ("did not end, and was killed" in str(caught.value)) == (loop in DEAF)
     assert ("The next interrupt kills it." in paper.text["stderr"]) == (loop in DEAF)
@@ -115,7 +113,7 @@ def test_an_endless_loop_is_ended_by_interrupts(
 def test_a_call_can_be_killed_at_once(loop: Callable[..., Any], tmp_path: Path) -> None:
     one, paper = call(loop, str(tmp_path / "mark"))
     with soon(tmp_path / "mark", one.kill), pytest.raises(KeyboardInterrupt, match="was killed"):
-        one.run(prepare())
+        one.run_process(prepare())
 
     assert paper.text["stderr"] == ""
 
@@ -140,7 +138,7 @@ def test_an_interrupt_at_any_moment_is_heeded(delay: float) -> None:
     if delay < 0:
         timer.join()
     with pytest.raises(KeyboardInterrupt):
-        one.run(prepare()).value()
+        one.run_process(prepare()).value()
     timer.join()
 
     assert paper.text["stderr"] == ""
@@ -149,7 +147,7 @@ def test_an_interrupt_at_any_moment_is_heeded(delay: float) -> None:
 def test_descriptors_that_are_closed_are_told() -> None:
     one, paper = call(os.closerange, 3, 1000)
     with pytest.raises(WorkerDied, match="exit status 1"):
-        one.run(prepare())
+        one.run_process(prepare())
 
     assert "closed descriptors that were not its own" in paper.text["stderr"]
 
@@ -163,7 +161,7 @@ def test_a_screen_that_fails_ends_the_call() -> None:
     one, _ = call(deeds.flood_lines, 10**12)
     one.sink = Torn()
     with pytest.raises(ZeroDivisionError):
-        one.run(prepare())
+        one.run_process(prepare())
 
     assert one.pid is not None
     assert not psutil.pid_exists(one.pid)
@@ -203,7 +201,7 @@ def test_a_directory_that_is_gone_is_told(
     (tmp_path / "there").rmdir()
 
     with pytest.raises(FileNotFoundError, match=told):
-        call(deeds.nothing)[0].run(order or prepare()).value()
+        call(deeds.nothing)[0].run_process(order or prepare()).value()
 
 
 # An interrupt is for the call, which may take its time, however often it comes; it kills once a line has said so.
@@ -214,7 +212,7 @@ SOON = 0.3 * SLACK
 @pytest.fixture
 def offering(monkeypatch: pytest.MonkeyPatch) -> None:
     """Offer soon to kill a call that has not ended; one that saves takes longer than that."""
-    monkeypatch.setattr(calls, "PATIENCE", SOON)
+    monkeypatch.setattr(watch, "PATIENCE", SOON)
 
 
 def save(mark: str) -> str:
@@ -234,12 +232,6 @@ def catch(mark: str) -> str:
     except KeyboardInterrupt:
         return save(mark)
     return "never"
-
-
-def go_on(mark: str) -> None:
-    while True:
-        with contextlib.suppress(KeyboardInterrupt):
-            work(mark)
 
 
 class SlowToSend:
@@ -276,36 +268,13 @@ def test_a_call_that_heeds_an_interrupt_may_take_its_time(
 ) -> None:
     one, _ = call(function, str(tmp_path / "mark"))
     with soon(tmp_path / "mark", one.interrupt):
-        assert one.run(prepare()).value() == value
-
-
-@pytest.mark.usefixtures("offering")
-def test_a_call_that_goes_on_is_interrupted_again_until_a_line_has_said_that_the_next_kills(tmp_path: Path) -> None:
-    one, paper = call(go_on, str(tmp_path / "mark"))
-    said: list[str] = []
-
-    def interrupt() -> None:
-        for _ in range(3):
-            until((tmp_path / "mark").exists)
-            (tmp_path / "mark").unlink()  # it is made again each time that the interrupt is heard
-            one.interrupt()
-        said.append(paper.text["stderr"])
-        until(lambda: "The next interrupt kills it." in paper.text["stderr"])
-        one.interrupt()
-
-    with (
-        soon(tmp_path / "mark", interrupt),
-        pytest.raises(KeyboardInterrupt, match="did not end, and was killed"),
-    ):
-        one.run(prepare())
-
-    assert said == [""]
+        assert one.run_process(prepare()).value() == value
 
 
 @pytest.mark.usefixtures("offering")
 def test_a_call_that_heeds_its_timeout_may_save_what_it_has(tmp_path: Path) -> None:
     one, paper = call(catch, str(tmp_path / "mark"), timeout=8 * SOON)
-    answer = one.run(prepare())
+    answer = one.run_process(prepare())
 
     assert answer.late is None
     assert answer.value() == "saved"

@@ -22,11 +22,12 @@ from traitlets.config import Config
 
 from tests.processes import run
 from tests.waiting import until
-from tfgpu_magic.isolate import executor, user_code
+from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.cells.jobs import Job
 from tfgpu_magic.isolate.executor import IsolatedExecutor
 from tfgpu_magic.isolate.process import forkserver_client
 from tfgpu_magic.isolate.process.forkserver_client import ForkServerProcess
+from tfgpu_magic.isolate.run import Run
 from tfgpu_magic.parking.kernel import ipython, running_code
 from tfgpu_magic.parking.kernel.gate import Gate, StillParked
 
@@ -206,7 +207,7 @@ def test_a_cell_that_another_thread_is_about_to_run_is_seen(over: threading.Even
 def job(seen: list[str]) -> None:
     """Begin a job that ends at once, and note when its callback runs."""
     go_on = threading.Event()
-    cell: Any = SimpleNamespace(title="job", call=None, run=go_on.wait, settle=lambda: None)
+    cell: Any = SimpleNamespace(title="job", running=None, run=go_on.wait, bring_names=lambda: None)
     Job(cell).add_done_callback(lambda _: seen.append("called"))
     go_on.set()
 
@@ -222,7 +223,7 @@ def test_what_runs_at_the_end_of_a_job_or_a_call_waits_for_the_state(
 ) -> None:
     seen, back = list[str](), Back()
     back.refuses = True
-    monkeypatch.setattr(executor, "run", lambda *_, **__: SimpleNamespace(value=lambda: seen.append("made")))
+    monkeypatch.setattr(Run, "run", lambda *_, **__: SimpleNamespace(value=lambda: seen.append("made")))
     gate = back.gate = Gate(back, [partial(running_code.block, None)])
     gate.close()
     begin(seen)
@@ -237,7 +238,7 @@ def test_what_runs_at_the_end_of_a_job_or_a_call_waits_for_the_state(
 
 def test_a_thread_of_ours_that_runs_the_users_is_named(over: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library in C has no frame by which it could be known: one that makes a value again, say."""
-    monkeypatch.setattr(executor, "run", lambda *_, **__: SimpleNamespace(value=over.wait))
+    monkeypatch.setattr(Run, "run", lambda *_, **__: SimpleNamespace(value=over.wait))
     before = found()
     call([])
 

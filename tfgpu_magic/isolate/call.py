@@ -1,79 +1,279 @@
-"""The caller's side of one isolated call: starts, watches, interrupts and ends the process that `worker` runs.
+"""An isolated call as data: what is asked of it, how its process is set up, and what came of it.
 
-Its answer is unpickled only when it is wanted.
+`run` carries a call out. An option of a call is a field of `Call`, and a line where it acts.
 """
 
 from __future__ import annotations
 
-import codecs
-import contextlib
-import enum
 import functools
-import os
 import pickle
-import selectors
-import signal
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from tfgpu_magic.errors import TimedOut, Unpicklable
-from tfgpu_magic.isolate import host_memory
-from tfgpu_magic.isolate.leasing import LEASES
-from tfgpu_magic.isolate.process import exit_cause, wire
-from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER, WorkerProcess
-from tfgpu_magic.isolate.process.interrupt import InterruptEvent, put_off
-from tfgpu_magic.isolate.process.order import AGAIN, LEAVE, SHOW, SHOWN, WORK, Order, WorkerFacts
-from tfgpu_magic.isolate.sinks import OwnStreams, Sink
+from tfgpu_magic.errors import PolicyError, TimedOut, Unpicklable
+from tfgpu_magic.frameworks.pool import Pool
+from tfgpu_magic.ground import TENSORFLOW, units
+from tfgpu_magic.ground.message import Message, msg
+from tfgpu_magic.ground.report import GpuUse
+from tfgpu_magic.ground.snapshot import Snapshot
+from tfgpu_magic.isolate.inheritance import inheritance
 from tfgpu_magic.isolate.values import failure, pickling
 from tfgpu_magic.isolate.values.failure import Failure
+from tfgpu_magic.policy import parser
+from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
 
-GRACE = 60.0
-"""Seconds from the interrupt of a call that has taken too long to its end, if it does not end by itself."""
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-PATIENCE = 5.0
-"""Seconds from an interrupt, or from the answer, to the line that offers to kill a call that has not ended."""
+WORK, SHOW, SHOWN, AGAIN, APART, LEAVE = "work", "show", "shown", "again", "apart", "leave"
+"""Messages: the values of a call; a display and its number, and that it was shown; a request for the last message once
+more; the same for the answer in self-contained pieces; the leave to end."""
 
-_TEARDOWN = 60.0  # seconds in which a killed process must be gone: the system frees its memory, perhaps hundreds of GiB
-_WARMING_NOTICE = 0.7  # seconds after which `Call.warming` reports that the fork server is still becoming warm
-_CHUNK = 2**20  # bytes read of its output at a time
+ANSWER = "answer"
+"""A message that ends a call: its outcome."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallAnswer:
-    """The answer of a call.
+class Call:
+    """What is asked of each call of a function, or of a cell.
 
     Attributes:
-        values: the parts of the pickle of what it returned; none if it returned nothing.
+        policy: the policy for its frameworks, in addition to the policy of this process.
+        gpus: how many GPUs it gets; None is one, if there is one, and 0 hides them all.
+        timeout: seconds that it may take, from its process's start; None is no limit.
+        frameworks: whether the policy is for TensorFlow, or for all frameworks.
+    """
+
+    policy: Policy = NOTHING
+    gpus: int | None = None
+    timeout: float | None = None
+    frameworks: Literal["tensorflow", "all"] = "tensorflow"
+
+    @classmethod
+    def checked(cls, *, policy: str | Policy | None = None, **options: Any) -> Self:
+        """Return what is asked, as far as that can be checked without reading the GPUs.
+
+        Args:
+            policy: a policy or its words.
+            options: further attributes; a time in seconds, or a text such as ``"10m"``.
+
+        Raises:
+            PolicyError: the policy, the number of GPUs or the time is not valid.
+        """
+        call = cls(policy=parser.parse(policy) if isinstance(policy, str) else policy or NOTHING, **options)
+        if call.gpus is not None and (not isinstance(call.gpus, int) or isinstance(call.gpus, bool) or call.gpus < 0):
+            text = "gpus={gpus} is no number of GPUs. Write how many each call gets: 1, or 0 to hide them."
+            raise PolicyError(msg(text, gpus=repr(call.gpus)))
+        return replace(call, timeout=None if call.timeout is None else units.seconds(call.timeout))
+
+    @classmethod
+    def of_function(cls, **options: Any) -> Self:
+        """Return what is asked for each call of a function, as `checked` does: it picks no GPUs by itself."""
+        call = cls.checked(**options)
+        if call.policy.choice is not None and call.policy.choice.picks:
+            text = (
+                "`{pick}` is not for isolated calls: each gets the GPUs with most memory left, as many as gpus= says."
+            )
+            raise PolicyError(msg(text, pick=call.policy.choice))
+        return call
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options as `isolated` and `IsolatedExecutor` take them."""
+        return {one.name: getattr(self, one.name) for one in fields(Call) if one.name != "frameworks"}
+
+    @property
+    def for_all(self) -> Policy:
+        """What is asked of every framework."""
+        return self.policy if self.frameworks == "all" else NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellCall(Call):
+    """What the line of an isolated cell asks.
+
+    Attributes:
+        inputs: the names to send; None for those that the cell reads.
+        also: further names to send.
+        outputs: the names to bring back.
+        detach: whether the notebook goes on meanwhile.
+        flags: the flags as they were written.
+    """
+
+    inputs: tuple[str, ...] | None = None
+    also: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    detach: bool = False
+    flags: str = field(default="", compare=False)
+
+    @property
+    def above(self) -> str:
+        """The line above the cell, without its policy."""
+        return f"%%{'gpu' if self.frameworks == 'all' else 'tf_gpu'} isolate{self.flags}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellText:
+    """What a cell's process needs of the notebook, sent as the first part of its work.
+
+    Attributes:
+        source: its text.
+        number: its number in the notebook.
+        outputs: the names to bring back.
+        sent: the names that are sent, and of how many parts each consists.
+        surely: the names that the cell cannot do without.
+        unsent: why names that it may read could not be sent, by name.
+        passing: the names that nothing but its imports and loops bind.
+        shell: traits of the notebook's shell that the cell's shell takes over.
+        traceback: the mode of its tracebacks.
+        cells: the notebook's cells, for tracebacks that go through their functions: number and text, by the file name
+            that the compiler has for them.
+    """
+
+    source: str
+    number: int
+    outputs: tuple[str, ...] = ()
+    sent: Mapping[str, int] = field(default_factory=dict)
+    surely: frozenset[str] = frozenset()
+    unsent: Mapping[str, Message] = field(default_factory=dict)
+    passing: frozenset[str] = frozenset()
+    shell: Mapping[str, object]
+    traceback: str = "Context"
+    cells: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How a worker process is to be set up, before it unpickles any value of the call.
+
+    Attributes:
+        runner: the function that runs the call, ``module:name``; see `worker.Runner`.
+        inheritance: calls by which it gets what a program inherits from the process that starts it.
+        apply: sets TensorFlow up, given a policy and a function that returns the GPUs; imported there by its name.
+        policy: the policy for its GPUs.
+        frameworks: for which frameworks the policy is, as `apply` takes it.
+        other_frameworks: the policy for the frameworks beside TensorFlow, if `policy` is for TensorFlow alone.
+        snapshot: the GPUs as they were when the policy was chosen; None to read them again.
+    """
+
+    runner: str
+    inheritance: tuple[Callable[[], object], ...]
+    apply: Callable[..., object]
+    policy: Policy = NOTHING
+    frameworks: str = "tensorflow"
+    other_frameworks: Policy = NOTHING
+    snapshot: Snapshot | None = None
+
+    @classmethod
+    def here(
+        cls,
+        call: Call,
+        runner: str,
+        policy: Policy,
+        snapshot: Snapshot | None,
+        environment: Mapping[str, str],
+        *,
+        apply: Callable[..., object],
+        asked_of_others: Policy,
+        configured: bool,
+    ) -> Setup:
+        """Return the setup of a process that is as this one is, but for its policy.
+
+        Args:
+            call: what is asked of it.
+            runner: the function that runs the call.
+            policy: the policy for its GPUs.
+            snapshot: the GPUs as they were when the policy was chosen.
+            environment: variables that differ from this process's: those that hide all GPUs.
+            apply: as in `Setup`.
+            asked_of_others: what this process asks of the frameworks beside TensorFlow.
+            configured: whether the policy of this process comes from its configuration, for which no call is refused.
+        """
+        others = NOTHING if environment else asked_of_others.then(_for_all(call, policy))
+        own = others.for_framework(TENSORFLOW).memory
+        asked = bool(call.for_all.requests) or not configured
+        together = asked and bool(own) and own == policy.memory  # TensorFlow is asked what all are, as one of them
+        kept = (request for request in policy if not isinstance(request, Memory))
+        return cls(
+            runner=runner,
+            inheritance=inheritance(environment),
+            apply=apply,
+            policy=Policy((*kept, *others.memory)) if together else policy,
+            frameworks="all" if together else "tensorflow",
+            other_frameworks=NOTHING if together else others,
+            snapshot=snapshot,
+        )
+
+
+def _for_all(call: Call, policy: Policy) -> Policy:
+    """Return what a call asks of every framework, with a memory limit as its own policy has it."""
+    words = Policy(tuple(request for request in call.for_all if isinstance(request, Memory | Reset)))
+    if words.memory and not set(words.memory) <= set(policy.memory):  # in bytes, of GPUs of its own
+        return Policy(policy.memory)
+    return words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a call.
+
+    Attributes:
+        values: the parts of the pickles of what it returned, or of what a cell brings back; none if it has not run.
         failure: the parts of the pickle of what it raised; none if it raised nothing.
-        facts: what its process reported at its end.
+        note: a sentence for the user, which is shown once.
+        uses: the memory that its process's frameworks report, by GPU UUID; empty if none was used.
+        pools: its frameworks' pools.
+        given: of a cell, the pickles in `values`: the names in each, and of how many parts it consists; the name of the
+            cell's own value is empty.
+        kept: of a cell, why something is not brought back, by name.
+        stays: the names that a cell has bound and that stay behind.
+        changed: the notebook's names whose values a cell has changed, and that are not brought back.
+        display: how a cell's value is displayed there, data and metadata; None if it is not.
+        in_pieces: in its process, returns the same in self-contained pieces, for a caller that cannot unpickle it as a
+            whole; None if it is in one piece.
         seconds: how long it took.
         late: the timeout that it exceeded, in seconds, if it raised then; else None.
     """
 
-    values: tuple[memoryview, ...] = ()
-    failure: tuple[memoryview, ...] = ()
-    facts: WorkerFacts = field(default_factory=WorkerFacts)
+    values: Sequence[memoryview] = ()
+    failure: Sequence[memoryview] = ()
+    note: Message | None = None
+    uses: tuple[GpuUse, ...] = ()
+    pools: tuple[Pool, ...] = ()
+    given: tuple[tuple[tuple[str, ...], int], ...] = ()
+    kept: Mapping[str, Message] = field(default_factory=dict)
+    stays: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    display: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+    in_pieces: Callable[[], Outcome] | None = None
     seconds: float = 0.0
     late: float | None = None
 
     @property
-    def failed(self) -> bool:
-        """Whether it raised."""
-        return bool(self.failure)
+    def parts(self) -> list[bytes | memoryview]:
+        """The outcome as the parts of a message."""
+        head = replace(self, values=(), failure=(), in_pieces=None)
+        return [pickle.dumps((head, len(self.values))), *self.values, *self.failure]
+
+    @staticmethod
+    def from_parts(parts: Sequence[memoryview], seconds: float) -> Outcome:
+        """Return the outcome that a worker process has sent, `seconds` after its start."""
+        head: Outcome
+        head, count = pickle.loads(parts[0])  # noqa: S301  # from our own process
+        return replace(head, values=parts[1 : 1 + count], failure=parts[1 + count :], seconds=seconds)
 
     @property
-    def shown(self) -> tuple[str, ...]:
+    def traceback(self) -> tuple[str, ...]:
         """The lines of what it raised, as IPython showed it there; none if no IPython ran."""
-        return self._description().shown if self.failed else ()
+        return self._description().shown if self.failure else ()
 
     def error(self) -> BaseException | None:
         """Return what it raised, as its own type, or as the cause of `TimedOut`; None if it raised nothing."""
-        raised = failure.revive(self._description(), self.failure[1:]) if self.failed else None
+        raised = failure.revive(self._description(), self.failure[1:]) if self.failure else None
         if self.late is None:
             return raised
-        late = _timed_out(self.late)
+        late = timed_out(self.late)
         late.__cause__ = raised
         return late
 
@@ -96,10 +296,11 @@ class CallAnswer:
             error.value = self.value
             raise
         except Exception as error:  # a module that only the call has; any error of an object's own __setstate__
-            refused = Unpicklable(
-                f"What the call returned cannot be made again here ({error}). Once it can be, as when its "
-                "module can be imported, value() of this error returns it."
+            text = (
+                "What the call returned cannot be made again here ({error}). Once it can be, as when its module can be "
+                "imported, value() of this error returns it."
             )
+            refused = Unpicklable(msg(text, error=error))
             refused.value = self.value
             raise refused from error
 
@@ -108,309 +309,7 @@ class CallAnswer:
         return description
 
 
-def _timed_out(seconds: float) -> TimedOut:
+def timed_out(seconds: float) -> TimedOut:
     """Return the error of a call that took longer than `seconds`."""
-    return TimedOut(f"The call took longer than {seconds:g} s, and was ended.", seconds=seconds)
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Call:
-    """A call, to be run once. Any thread may interrupt it.
-
-    Attributes:
-        work: the parts of its pickled values, until they are sent.
-        timeout: seconds that it may take, from its process's start; None is no limit.
-        sink: where its output goes.
-        started: called with its pid when it has one.
-        warming: called once if it has to wait for TensorFlow's import.
-        answered: called with its answer before its process ends; returns `LEAVE`, or `APART` to be called again with
-            the answer in pieces.
-        stopped: whether it is no longer wanted.
-        begun: whether it has what it waited for.
-        pid: its process's id; None before it has started.
-        status: its process's exit status, as in `subprocess`; None before its end.
-        doomed: whether it is to be killed.
-        interrupted_late: whether it was interrupted when it had answered, which takes nothing of the answer.
-    """
-
-    work: Sequence[memoryview]
-    timeout: float | None = None
-    sink: Sink = field(default_factory=OwnStreams)
-    started: Callable[[int], None] = lambda _: None
-    warming: Callable[[], None] = lambda: None
-    answered: Callable[[CallAnswer], str] = lambda _: LEAVE
-    stopped: bool = False
-    begun: bool = False
-    pid: int | None = None
-    status: int | None = None
-    doomed: bool = False
-    interrupted_late: bool = False
-    _event: InterruptEvent = field(default_factory=InterruptEvent)
-
-    def interrupt(self) -> None:
-        """Interrupt it as Ctrl-C does, however often: it may take its time to save what it has.
-
-        If it has not ended after `PATIENCE`, a line says that the next interrupt kills it.
-        """
-        self._event.set()
-
-    def kill(self) -> None:
-        """Kill it."""
-        self.doomed = True
-        self._event.set()
-
-    def stop(self, *, kill: bool = False) -> None:
-        """Interrupt or kill it; where it waits for GPUs, it does not begin."""
-        self.stopped = True
-        if self.begun:
-            (self.kill if kill else self.interrupt)()
-        LEASES.stir()
-
-    def run(self, order: Order) -> CallAnswer:
-        """Run it to its end. When this returns or raises, its process is gone, and so are its descendants.
-
-        Args:
-            order: how its process is to be set up.
-
-        Raises:
-            WorkerDied: its process ended without an answer.
-            TimedOut: it took too long, and did not answer the interrupt of that in `GRACE`; else it answers, late.
-            KeyboardInterrupt: it was interrupted and gave no answer.
-            OSError: no process could be started.
-        """
-        kills, answer, words = host_memory.kills(), None, ""
-        try:
-            with self._event, put_off(self._event):
-                process = FORK_SERVER.start()
-                try:
-                    answer = _CallWatch(self, order, process, self._event).run()
-                    words = process.last_words() if answer is None else ""
-                finally:
-                    self.status = process.status
-                    process.close()
-        except KeyboardInterrupt:
-            if answer is None:
-                raise
-            self.interrupted_late = True
-        if answer is None:
-            raise exit_cause.died(process.status or 0, kills, host_memory.kills(), words)
-        return answer
-
-
-class _CallStage(enum.Enum):
-    """The stage of a call on the way to its end."""
-
-    RUNNING, INTERRUPTED, WARNED, LEAVING, KILLED, GIVEN_UP = range(6)
-
-
-_BUSY = (_CallStage.RUNNING, _CallStage.INTERRUPTED, _CallStage.WARNED)
-
-
-class _CallWatch:
-    """The loop that waits for all events of a call's process, and acts on its deadlines."""
-
-    def __init__(self, call: Call, order: Order, process: WorkerProcess, event: InterruptEvent) -> None:
-        self._call, self._process, self._event = call, process, event
-        self._order = order
-        self._selector = selectors.DefaultSelector()
-        self._decoders = {
-            process.out: ("stdout", codecs.getincrementaldecoder("utf-8")("replace")),
-            process.err: ("stderr", codecs.getincrementaldecoder("utf-8")("replace")),
-        }
-        self._answer: CallAnswer | None = None
-        self._began = time.monotonic()
-        self._stage = _CallStage.RUNNING
-        self._due: dict[Callable[[], None], float] = {call.warming: self._began + _WARMING_NOTICE}
-        self._interrupted = self._timed_out = self._cut = self._asked_again = False
-
-    def run(self) -> CallAnswer | None:
-        """Watch it to its end, and return its answer; None if it ended without one."""
-        with self._selector:
-            self._selector.register(self._event, selectors.EVENT_READ, self._handle_interrupts)
-            self._selector.register(self._process.status_pipe, selectors.EVENT_READ, self._read_status)
-            while self._process.status is None and self._stage is not _CallStage.GIVEN_UP:
-                first = min(self._due.values(), default=None)
-                for key, _ in self._selector.select(None if first is None else max(0.0, first - time.monotonic())):
-                    key.data()
-                for act in [act for act, when in self._due.items() if time.monotonic() >= when]:
-                    if self._due.pop(act, None) is not None:  # no other of these has made it void
-                        act()
-            self._drain()
-        return self._outcome()
-
-    def _read_status(self) -> None:
-        self._process.read_status()
-        if self._call.pid is not None:
-            return
-        self._call.pid, self._began = self._process.pid, time.monotonic()
-        self._call.started(self._process.pid or 0)
-        self._due.pop(self._call.warming, None)
-        if self._call.timeout is not None:
-            self._due[self._time_out] = self._began + self._call.timeout
-        self._selector.register(self._process.connection, selectors.EVENT_READ, self._receive)
-        for descriptor in self._decoders:
-            os.set_blocking(descriptor, False)
-            self._selector.register(descriptor, selectors.EVENT_READ, functools.partial(self._read, descriptor))
-        self._send("", [memoryview(pickle.dumps(self._order))])
-        self._send(WORK, self._call.work)
-        self._call.work = ()  # the call may take long, and the values are not needed here any more
-
-    def _send(self, kind: str, parts: Sequence[memoryview] = ()) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has died, which its status will report
-            wire.send(self._process.connection, kind, parts)
-
-    def _read(self, descriptor: int) -> None:
-        """Show what it has printed; of a flood only so much at a time, so that other events are served too."""
-        stream, decoder = self._decoders[descriptor]
-        try:
-            data = os.read(descriptor, _CHUNK)
-        except BlockingIOError:
-            return
-        if not data:
-            self._unregister(descriptor)
-        if text := decoder.decode(data, final=not data):
-            self._call.sink.write(stream, text)
-
-    def _receive(self) -> None:
-        try:
-            message = wire.receive(self._process.connection)
-        except BlockingIOError:
-            raise
-        except ConnectionError:  # it has ended without reading all; what it sent before comes next
-            return
-        except OSError as error:  # there are no descriptors, or there is no room
-            self._ask_later(error)
-            return
-        if message is None:  # it ends; or the call has closed the connection, which its process says at its end
-            self._cut = True
-            self._unregister(self._process.connection)
-        elif message.kind == SHOW:
-            for descriptor in self._decoders:  # what it printed before
-                self._read(descriptor)
-            self._call.sink.show(pickle.loads(message.parts[0]))  # noqa: S301  # from our own process
-            if message.parts[1:]:  # it has a number, and the call waits for it
-                self._send(SHOWN, message.parts[1:])
-        else:
-            self._take(message)
-
-    def _take(self, message: wire.WireMessage) -> None:
-        """Take an answer; the process leaves, or sends it in pieces."""
-        facts: WorkerFacts = pickle.loads(message.parts[0])  # noqa: S301  # from our own process
-        seconds = time.monotonic() - self._began
-        values, raised = message.parts[1 : 1 + facts.values], message.parts[1 + facts.values :]
-        answer = CallAnswer(values=values, failure=raised, facts=facts, seconds=seconds)
-        if values or self._answer is None:  # else there was no room for the pieces of the one that is there
-            self._answer = answer
-        if self._stage in _BUSY:
-            self._due.clear()
-        self._send(reply := self._call.answered(answer))
-        if reply == LEAVE:
-            self._leave()
-        elif self._stage in _BUSY:  # interrupts may end the wait for the pieces
-            self._stage = _CallStage.RUNNING
-
-    def _ask_later(self, error: OSError) -> None:
-        if not self._asked_again:
-            self._say(f"What the call sends cannot be taken ({error.strerror}). It is asked for every second.")
-        self._asked_again = True
-        self._due[self._ask_again] = time.monotonic() + 1.0
-
-    def _handle_interrupts(self) -> None:
-        """Interrupt the process, unless it has answered; kill it once that was announced."""
-        for _ in range(self._event.taken()):
-            if self._stage in (_CallStage.KILLED, _CallStage.GIVEN_UP):
-                return
-            self._interrupted, self._call.interrupted_late = True, self._answer is not None
-            if self._stage is _CallStage.WARNED or self._call.doomed:
-                self._kill()
-                return
-            if self._stage is _CallStage.LEAVING:
-                self._warn()
-                continue
-            self._signal(signal.SIGINT)
-            if self._stage is _CallStage.RUNNING:
-                self._stage, self._due[self._warn] = _CallStage.INTERRUPTED, time.monotonic() + PATIENCE
-
-    def _signal(self, number: int) -> None:
-        if self._process.pid is None:
-            raise KeyboardInterrupt
-        self._process.signal(number)
-
-    def _warn(self) -> None:
-        how = "been interrupted" if self._answer is None else "answered"
-        self._say(f"The call has {how}, and has not ended. The next interrupt kills it.")
-        self._stage = _CallStage.WARNED
-
-    def _time_out(self) -> None:
-        self._timed_out = True
-        self._signal(signal.SIGINT)
-        self._due[self._kill] = time.monotonic() + GRACE
-
-    def _say(self, text: str) -> None:
-        self._call.sink.write("stderr", f"{text}\n")
-
-    def _ask_again(self) -> None:
-        self._send(AGAIN)
-
-    def _leave(self) -> None:
-        """Wait for its end, as long as its threads and exit functions take to save something."""
-        if self._stage not in _BUSY:
-            return
-        self._stage, now = _CallStage.LEAVING, time.monotonic()
-        self._due = {self._remark: now + PATIENCE}
-        if self._call.timeout is not None:
-            self._due[self._cut_off] = max(now, self._began + self._call.timeout) + GRACE
-
-    def _remark(self) -> None:
-        self._say(
-            "The call has answered, and its process has not ended: threads or exit functions of it still run. "
-            "The second interrupt from now kills it."
-        )
-
-    def _cut_off(self) -> None:
-        self._say("The call had answered; its process did not end in the call's timeout, and was killed.")
-        self._kill()
-
-    def _kill(self) -> None:
-        self._signal(signal.SIGKILL)
-        self._stage, self._due = _CallStage.KILLED, {self._give_up: time.monotonic() + _TEARDOWN}
-
-    def _give_up(self) -> None:
-        self._stage = _CallStage.GIVEN_UP
-
-    def _unregister(self, source: object) -> None:
-        with contextlib.suppress(KeyError):
-            self._selector.unregister(source)  # type: ignore[arg-type]  # it is one of the registered sources
-
-    def _drain(self) -> None:
-        """Read its last output and messages. Only a process that it has detached from itself could send more."""
-        if self._call.pid is None:
-            return
-        for descriptor in self._decoders:
-            self._read(descriptor)
-            self._read(descriptor)  # to the end of the stream
-        self._process.connection.setblocking(False)
-        with contextlib.suppress(BlockingIOError):
-            while not self._cut:
-                self._receive()
-
-    def _outcome(self) -> CallAnswer | None:
-        if self._answer is not None:
-            if self._timed_out and self._answer.failed:
-                return replace(self._answer, late=self._call.timeout)
-            if self._timed_out:
-                self._say(f"The call took longer than {self._call.timeout:g} s, was interrupted, and gave its value.")
-            return self._answer
-        if self._stage is _CallStage.GIVEN_UP:
-            raise exit_cause.hung(self._call.pid or 0)
-        if self._timed_out:
-            raise _timed_out(self._call.timeout or 0.0)
-        if self._interrupted:
-            if self._stage is _CallStage.KILLED:
-                raise KeyboardInterrupt("The call was interrupted, did not end, and was killed.")
-            ended = exit_cause.describe(self._process.status or 0)
-            raise KeyboardInterrupt(f"The call was interrupted, and its process ended without an answer: {ended}.")
-        status = self._process.status or 0
-        if self._process.orphaned:
-            raise exit_cause.orphaned(status, self._process.server.exit_status())
-        return None
+    text = msg("The call took longer than {seconds} s, and was ended.", seconds=f"{seconds:g}")
+    return TimedOut(text, seconds=seconds)

@@ -15,13 +15,16 @@ from collections.abc import Callable
 from typing import Any
 
 from tfgpu_magic.errors import Raised, TfGpuError, WorkerDied
+from tfgpu_magic.ground.message import msg
 from tfgpu_magic.isolate import run
-from tfgpu_magic.isolate.call import GRACE, Call, CallAnswer
-from tfgpu_magic.isolate.isolated import Isolated
+from tfgpu_magic.isolate.call import Outcome
+from tfgpu_magic.isolate.executor import Isolated
 from tfgpu_magic.isolate.leasing import Abandoned
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
+from tfgpu_magic.isolate.run import Run
 from tfgpu_magic.isolate.sinks import OwnStreams
 from tfgpu_magic.isolate.values import pickling
+from tfgpu_magic.isolate.watch import GRACE
 
 
 def dask_setup(_worker: Any) -> None:
@@ -41,7 +44,7 @@ class Task:
 
     def __init__(self, function: Isolated[..., Any]) -> None:
         self.__name__ = self.__qualname__ = pickling.name_of(function)
-        self._options = function.options
+        self._asked = function.asked
         self._parts = tuple(map(bytes, pickling.dump(function, self.__name__, reduce=_by_content).parts))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -61,11 +64,11 @@ class Task:
 
         try:
             work = pickling.dump_call(self, args, kwargs, reduce=own)
-            call = Call(work=work.parts, timeout=self._options.timeout, sink=_Prints())
-            threading.Thread(target=_watch, args=(call, wanted, over), name="tfgpu_magic-watch", daemon=True).start()
-            answer = run.run(call, run.leased(self._options, call), run.function_runner())
-            if answer.late is not None or not answer.failed:
-                return answer.value()
+            one = Run(call=self._asked, work=work.parts, sink=_Prints())
+            threading.Thread(target=_watch, args=(one, wanted, over), name="tfgpu_magic-watch", daemon=True).start()
+            outcome = one.run(run.lease_of_own(one), run.function_runner())
+            if outcome.late is not None or not outcome.failure:
+                return outcome.value()
         except TfGpuError as error:
             error.place = place
             raise
@@ -73,13 +76,13 @@ class Task:
             raise WorkerDied("The call was stopped.", stopped=True) from error
         finally:
             over.set()
-        story = getattr(answer.error(), "__cause__", None)  # else Dask, which sends causes beside errors, sends none
-        raise _RaisedAfar(tuple(map(bytes, answer.failure)), place) from story
+        story = getattr(outcome.error(), "__cause__", None)  # else Dask, which sends causes beside errors, sends none
+        raise _RaisedAfar(tuple(map(bytes, outcome.failure)), place) from story
 
 
 def _by_content(part: Any) -> Any:
     """Pickle a mapped array by what is in it: the file may not be on the other machine."""
-    return NotImplemented if pickling.by_file(part) is NotImplemented else part.__reduce_ex__(5)
+    return NotImplemented if pickling.reduce_by_file(part) is NotImplemented else part.__reduce_ex__(5)
 
 
 class _Prints(OwnStreams):
@@ -90,14 +93,14 @@ class _Prints(OwnStreams):
             sys.modules["distributed"].print(text, end="", file=getattr(sys, stream), flush=True)
 
 
-def _watch(call: Call, wanted: Callable[[], bool], over: threading.Event) -> None:
+def _watch(run: Run, wanted: Callable[[], bool], over: threading.Event) -> None:
     """Interrupt a call that nobody wants any more, and kill it `GRACE` later: its task or its client is gone."""
     while not over.wait(0.1) and wanted():  # seconds between two such questions
         pass
     if not over.is_set():
-        call.stop()
+        run.stop()
     if not over.wait(GRACE):
-        call.kill()
+        run.kill()
 
 
 class _RaisedAfar(Exception):
@@ -108,9 +111,9 @@ class _RaisedAfar(Exception):
 
 
 def _revived(failure: tuple[bytes, ...], place: str) -> Exception:
-    error = CallAnswer(failure=tuple(map(memoryview, failure))).error()
+    error = Outcome(failure=tuple(map(memoryview, failure))).error()
     if not isinstance(error, Exception):  # a SystemExit, of which Dask's own threads would end
-        error = Raised(f"{type(error).__name__}: {error}")
+        error = Raised(msg("{name}: {text}", name=type(error).__name__, text=error))
     if isinstance(error, TfGpuError):
         error.place = place
     return error

@@ -1,4 +1,4 @@
-"""A `concurrent.futures.Executor` whose calls run in processes of their own, each with GPUs from `leasing`.
+"""`@isolated`, and a `concurrent.futures.Executor`: calls of functions in processes of their own.
 
 A thread of this process runs one call after the other. Every executor of Python's waits at the end of a program for
 what was submitted to it. There are two exceptions: Ctrl-C also stops the calls, as it stops the workers of a
@@ -8,27 +8,36 @@ kills its calls.
 
 from __future__ import annotations
 
+import functools
+import inspect
+import operator
 import os
 import sys
 import threading
+import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from tfgpu_magic.errors import Unpicklable, WorkerDied
+from tfgpu_magic.ground import host
 from tfgpu_magic.ground.host import shell
 from tfgpu_magic.isolate import sinks, user_code
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.job_list import JobFuture
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned
-from tfgpu_magic.isolate.run import Options, function_runner, leased, run
+from tfgpu_magic.isolate.process.interrupt import noting_interrupt
+from tfgpu_magic.isolate.run import Run, function_runner, lease_as_here, lease_of_own
 from tfgpu_magic.isolate.values import copies, pickling, plain
 from tfgpu_magic.isolate.values.pickling import Reduce
 from tfgpu_magic.policy.policy import Policy
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
 
 _ending = False  # whether this process is ending, so that no more calls are accepted
@@ -38,15 +47,16 @@ class CallFuture(JobFuture[T]):
     """The future of a submitted call, which can also be stopped, and is listed among the jobs by `job_list`.
 
     Attributes:
-        call: its call, with its values as they were when it was submitted; its output goes to the cell that did so.
+        run: the run of its call, with its values as they were when it was submitted; its output goes to the cell that
+            did so.
     """
 
-    call: Call
+    run: Run
 
     @property
     def waits(self) -> bool:
         """Whether it waits for a GPU."""
-        return not self.call.begun
+        return not self.run.begun
 
     def stop(self, *, kill: bool = False) -> None:
         """Cancel it if it has not begun; else interrupt it, as Ctrl-C does. Its future then raises `WorkerDied`.
@@ -57,7 +67,7 @@ class CallFuture(JobFuture[T]):
             kill: whether it is killed at once.
         """
         if not self.cancel():
-            self.call.stop(kill=kill)
+            self.run.stop(kill=kill)
 
 
 class IsolatedExecutor(Executor):
@@ -99,13 +109,13 @@ class IsolatedExecutor(Executor):
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
     ) -> None:
-        self._options = Options.of(policy, gpus, timeout)
+        self._call = Call.of_function(policy=policy, gpus=gpus, timeout=timeout)
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")  # the standard library's text
         self._first = None if initializer is None else (initializer, initargs)
         if max_workers is not None and max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
-        room = None if gpus == 0 else LEASES.survey(self._options.policy, gpus)
+        room = None if gpus == 0 else LEASES.survey(self._call.policy, gpus)
         self._most = max_workers or room or len(os.sched_getaffinity(0))
         self._closed = self._ended = False
         self._changed = threading.Condition()
@@ -134,11 +144,12 @@ class IsolatedExecutor(Executor):
         self, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any], reduce: Reduce | None = None
     ) -> CallFuture[T]:
         """Submit a call as `submit` does; `reduce` is a special way to pickle some objects."""
-        call = Call(work=(), timeout=self._options.timeout, sink=sinks.submitted())
-        future: CallFuture[T] = CallFuture(pickling.name_of(function), call)
+        run = Run(call=self._call, sink=sinks.of_running_cell())
+        future: CallFuture[T] = CallFuture(pickling.name_of(function), run)
         self._check()
         try:  # as they are now: a change to them while the call waits does not reach it
-            call.work = copies.copied(pickling.dump_call(function, args, kwargs, reduce=reduce or plain.there)).parts
+            work = pickling.dump_call(function, args, kwargs, reduce=reduce or plain.reduce_for_call)
+            run.work = copies.copy_for_later(work).parts
         except (Unpicklable, OSError) as error:
             future.set_exception(error)
             return future
@@ -156,8 +167,8 @@ class IsolatedExecutor(Executor):
         with self._changed:
             self._closed = True
             cancelled = list(self._waiting) if cancel_futures else []
-        for call in cancelled:
-            call.cancel()
+        for future in cancelled:
+            future.cancel()
         if wait:
             with self._changed:
                 self._changed.wait_for(lambda: not self._threads)
@@ -192,10 +203,10 @@ class IsolatedExecutor(Executor):
         """Accept no more calls, cancel those that wait, and interrupt or kill those that run."""
         with self._changed:
             self._ended = True
-            calls = list(self._running)
+            futures = list(self._running)
         self.shutdown(wait=False, cancel_futures=True)
-        for call in calls:
-            call.stop(kill=kill)
+        for future in futures:
+            future.stop(kill=kill)
 
     def _check(self) -> None:
         if self._closed or _ending:
@@ -206,28 +217,28 @@ class IsolatedExecutor(Executor):
         """Run one call after the other, until none waits."""
         while True:
             with self._changed:
-                call = self._waiting.popleft() if self._waiting else None
-                if call is None:
+                future = self._waiting.popleft() if self._waiting else None
+                if future is None:
                     self._threads -= 1
                     self._changed.notify_all()
                     return
-                self._running.add(call)
-            if call.set_running_or_notify_cancel():
-                self._run(call)
+                self._running.add(future)
+            if future.set_running_or_notify_cancel():
+                self._run(future)
             with self._changed:
-                self._running.discard(call)
-            del call
+                self._running.discard(future)
+            del future
 
     def _run(self, future: CallFuture[Any]) -> None:
         """Run a call to its end."""
         future.enlist()
         value = error = None
         try:
-            answer = run(future.call, leased(self._options, future.call), function_runner())
+            outcome = future.run.run(lease_of_own(future.run), function_runner())
             with user_code.running():
-                value = answer.value()
+                value = outcome.value()
         except BaseException as raised:  # also KeyboardInterrupt: it belongs to the call, and not to this thread
-            error = self._final_error(future.call, raised).with_traceback(None)  # its frames are ours
+            error = self._final_error(future.run, raised).with_traceback(None)  # its frames are ours
         future.forget()
         with user_code.running():
             if error is None:
@@ -235,11 +246,11 @@ class IsolatedExecutor(Executor):
             else:
                 future.set_exception(error)
 
-    def _final_error(self, call: Call, error: BaseException) -> BaseException:
+    def _final_error(self, run: Run, error: BaseException) -> BaseException:
         """Return what a call's future raises when running the call has raised an error."""
-        if not (call.stopped and isinstance(error, KeyboardInterrupt | WorkerDied | Abandoned)):
+        if not (run.stopped and isinstance(error, KeyboardInterrupt | WorkerDied | Abandoned)):
             return error
-        text = f"The call was {'ended, because all calls of its executor were' if self._ended else 'stopped'}."
+        text = "The call was ended, because all calls of its executor were." if self._ended else "The call was stopped."
         died = WorkerDied(text, status=getattr(error, "status", None), stopped=True)
         died.__cause__ = error.with_traceback(None)
         return died
@@ -288,3 +299,170 @@ def _is_typed() -> bool:
 os.register_at_fork(after_in_child=_EVERY.clear)  # the threads of the parent's are not there
 # As `concurrent.futures.thread` does: before `atexit`, whose handlers may use what the calls return.
 threading._register_atexit(_end)  # type: ignore[attr-defined]
+
+
+@overload
+def isolated(function: Callable[P, R], /) -> Isolated[P, R]: ...
+@overload
+def isolated(
+    *, policy: str | Policy | None = None, gpus: int | None = None, timeout: float | str | None = None
+) -> Callable[[Callable[P, R]], Isolated[P, R]]: ...
+def isolated(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    policy: str | Policy | None = None,
+    gpus: int | None = None,
+    timeout: float | str | None = None,
+) -> Isolated[P, R] | Callable[[Callable[P, R]], Isolated[P, R]]:
+    """Run each call of a function in a process of its own, which gives its GPU memory back when it returns.
+
+    Without a policy and a number of GPUs a call sees the GPUs as this process would, and nothing is reserved for it.
+    With either it gets GPUs that no other call of this process has, and waits for them; see `IsolatedExecutor`.
+
+    Args:
+        function: the function.
+        policy: each call's policy, such as ``"limit 4GiB"``, in addition to the policy of this process.
+        gpus: how many GPUs each call gets; 0 hides them all.
+        timeout: seconds that a call may take, or a text such as ``"10m"``.
+
+    Returns:
+        The function in its new form. ``f(x)`` waits for the call; ``f.submit(x)`` returns its future;
+        ``f.__wrapped__(x)`` calls it in this process. In an isolated call ``f(x)`` is an ordinary call, because it
+        has a process of its own already; ``f.submit(x)`` still starts another.
+
+    Raises:
+        PolicyError: the policy, the number of GPUs or the timeout is not valid.
+
+    Examples:
+        ``@isolated(policy="limit 4GiB", timeout="10m")``
+    """
+    asked = _Asked(Call.of_function(policy=policy, gpus=gpus, timeout=timeout))
+    if function is None:
+        return lambda function: Isolated(function, asked)
+    return Isolated(function, asked)
+
+
+class _Asked:
+    """What is asked of a function's calls, and what runs those that are submitted."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.lock = threading.RLock()
+        self._executor: IsolatedExecutor | None = None
+
+    def executor(self) -> IsolatedExecutor:
+        """Return the executor; if no call of it runs or waits, a new one, which finds out how many have room now."""
+        with self.lock:
+            if self._executor is None or self._executor.idle:
+                self._executor = IsolatedExecutor(**self.call.options)
+            return self._executor
+
+    def __reduce__(self) -> tuple[type[_Asked], tuple[Call]]:
+        return _Asked, (self.call,)
+
+
+class Isolated(Generic[P, R]):
+    """A function whose calls have processes of their own; `isolated` makes it.
+
+    Attributes:
+        __wrapped__: the function itself, which calls in this process.
+    """
+
+    __wrapped__: Callable[P, R]
+
+    def __init__(self, function: Callable[P, R], asked: _Asked) -> None:
+        if not callable(function):
+            raise TypeError(f"only what can be called can be isolated, and a {type(function).__name__} cannot")
+        functools.update_wrapper(self, function)
+        self._asked = asked
+
+    @property
+    def asked(self) -> Call:
+        """What is asked of each call."""
+        return self._asked.call
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it in a process of its own, and wait for what it returns or raises.
+
+        Raises:
+            BaseException: what it raised.
+            Unpicklable: the function, an argument or the result cannot be sent; the message names it.
+            Refused: other programs hold what it needs of the GPUs.
+            WorkerDied: its process ended without an answer.
+            TimedOut: it took too long.
+        """
+        if host.in_worker:
+            return self.__wrapped__(*args, **kwargs)
+        __tracebackhide__ = True  # by which IPython leaves out frames that do not help its user
+        asked = self.asked
+        function, values = _function(self.__wrapped__, args)
+        try:
+            work = pickling.dump_call(function, values, kwargs, reduce=_by_wrapper)
+            run = Run(call=asked, work=work.parts)
+            own = asked.policy.requests or asked.gpus is not None
+            outcome = run.run(lease_of_own(run) if own else lease_as_here(run), function_runner())
+            with noting_interrupt():
+                value: R = outcome.value()
+        except BaseException as error:
+            raise error.with_traceback(None)  # noqa: B904  # whose frames are ours
+        return value
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> CallFuture[R]:
+        """Submit a call in a process of its own, with GPUs of its own, and return the future of its value.
+
+        The future's `stop()` stops the call.
+
+        How many calls run at once is decided at the first of those that run together; the others wait.
+
+        Raises:
+            Refused: while none runs, other programs hold what a call needs of the GPUs.
+        """
+        function, values = _function(self.__wrapped__, args)
+        with self._asked.lock:  # what another thread submits meanwhile runs in the same executor
+            return self._asked.executor().submit_call(function, values, kwargs, reduce=_by_wrapper)
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Isolated[P, R]: ...
+    @overload
+    def __get__(self: Isolated[Concatenate[S, Q], R], instance: S, owner: type | None = None) -> Isolated[Q, R]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Bind it as a function is bound to an instance, which is sent with each call."""
+        bind = getattr(self.__wrapped__, "__get__", None)
+        if instance is None or bind is None:
+            return self
+        return Isolated(bind(instance, owner), self._asked)
+
+    def __repr__(self) -> str:
+        return f"<isolated {self.__wrapped__!r}>"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Reduce it to its name if other processes can import it, as a function is; else to its parts."""
+        return vars(self)["__qualname__"] if _importable(self) is self else super().__reduce_ex__(protocol)
+
+
+def _function(function: Callable[..., R], args: tuple[Any, ...]) -> tuple[Callable[..., R], tuple[Any, ...]]:
+    """Split a method into its function and its instance: by its name, the other process would find the isolated one."""
+    if isinstance(function, types.MethodType):
+        return function.__func__, (function.__self__, *args)
+    return function, args
+
+
+def _by_wrapper(part: Any) -> Any:
+    """Pickle a function that was isolated in its definition by the `Isolated` that has its name now."""
+    if isinstance(part, types.FunctionType):
+        found = _importable(part)
+        if isinstance(found, Isolated) and found.__wrapped__ is part:
+            return operator.attrgetter("__wrapped__"), (found,)
+    return plain.reduce_for_call(part)
+
+
+def _importable(part: Any) -> object:
+    """Return what another process gets when it imports an object by its module and name; None if it cannot."""
+    module, name = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
+    if module == "__main__" or name is None or module not in sys.modules:
+        return None
+    found: object = sys.modules[module]
+    for part_name in name.split("."):
+        found = inspect.getattr_static(found, part_name, None)
+    return found

@@ -46,20 +46,20 @@ class CgroupLimit:
     cache: int
 
     @property
-    def left(self) -> int:
+    def free(self) -> int:
         """The bytes that they may still use, once the page cache is dropped."""
         return max(0, self.most - self.used + self.cache)
 
 
-def demand(size: int) -> None:
-    """Refuse a copy of so many bytes if it would run the machine, or our cgroup, out of memory.
+def check_room(size: int) -> None:
+    """Refuse a copy of `size` bytes if it would run the machine, or our cgroup, out of memory.
 
     Raises:
         OSError: less is left.
     """
     if size < MARGIN:
         return
-    room = left()
+    room = free_bytes()
     if room is not None and room < size + MARGIN:
         raise OSError(
             errno.ENOMEM,
@@ -67,16 +67,16 @@ def demand(size: int) -> None:
         )
 
 
-def left(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
-    """Return the bytes that this process may still fill; None where the system does not report them."""
+def free_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
+    """Return the bytes that this process may still fill; None if the system does not report them."""
     sizes = machine(proc)
     if "MemAvailable" not in sizes:
         return None
-    rooms = [sizes["MemAvailable"], *(limit.left for limit in limits(proc, cgroups))]
+    rooms = [sizes["MemAvailable"], *(limit.free for limit in limits(proc, cgroups))]
     return min(rooms) + sizes.get("SwapFree", 0)
 
 
-def kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
+def oom_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
     """Return how often the out-of-memory killer has killed, in our cgroup or on this machine; None if unknown.
 
     If two readings differ, it was at work between them; if they are equal, it was not.
@@ -97,12 +97,12 @@ def _count(file: Path) -> list[int]:
 
 
 def machine(proc: Path = PROC) -> dict[str, int]:
-    """Return the sizes of the machine's memory in bytes, as ``/proc/meminfo`` names them; empty where it has none."""
+    """Return the sizes of the machine's memory in bytes, as ``/proc/meminfo`` names them; empty if it has none."""
     return _numbers(proc / "meminfo")
 
 
 def limits(proc: Path = PROC, cgroups: Path = CGROUPS) -> Iterator[CgroupLimit]:
-    """Give the limits of the cgroups that this process is in, the innermost first."""
+    """Yield the limits of the cgroups that this process is in, the innermost first."""
     with contextlib.suppress(OSError, ValueError):
         for line in (proc / "self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from tfgpu_magic.isolate.call import Call
+    from tfgpu_magic.isolate.run import Run
 
 T = TypeVar("T")
 
@@ -50,21 +50,21 @@ class JobFuture(Future[T]):
     Attributes:
         number: its number in the list; 0 before it is there.
         title: the text that shows the user which job it is.
-        call: its isolated call; None once that is not needed any more.
+        run: the run of its call; None once that is not needed any more.
     """
 
-    def __init__(self, title: str, call: Call) -> None:
+    def __init__(self, title: str, run: Run) -> None:
         super().__init__()
         self.number = 0
         self.title = title
-        self.call: Call | None = call
+        self.run: Run | None = run
         self._began = time.monotonic()
 
     @property
     def pid(self) -> int | None:
         """The id of its process; None if it has none."""
-        call = self.call
-        return None if call is None else call.pid
+        run = self.run
+        return None if run is None else run.pid
 
     @property
     def waits(self) -> bool:
@@ -73,9 +73,9 @@ class JobFuture(Future[T]):
 
     def stop(self) -> None:
         """Interrupt it, as Ctrl-C interrupts a cell. If it does not end, a line says that the next `stop` kills it."""
-        call = self.call
-        if call is not None:
-            call.stop()
+        run = self.run
+        if run is not None:
+            run.stop()
 
     def enlist(self) -> None:
         """List it from now on."""
@@ -123,7 +123,7 @@ def running() -> list[int]:
 
 
 def stop(number: int) -> bool:
-    """Stop the job with a number; tell whether there is one that has not ended."""
+    """Stop the job with a number; return whether there is one that has not ended."""
     job = _listed.get(number)
     if not isinstance(job, JobFuture):
         return False

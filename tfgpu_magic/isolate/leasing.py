@@ -18,8 +18,9 @@ from typing import TypeVar
 from tfgpu_magic.engine import engine, other_processes
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.ground import host
+from tfgpu_magic.ground.message import in_a_row, in_lines, msg
 from tfgpu_magic.ground.snapshot import Snapshot
-from tfgpu_magic.isolate.process.interrupt import put_off
+from tfgpu_magic.isolate.process.interrupt import deferring_interrupts
 from tfgpu_magic.leases import allocation, lease_file
 from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory, key, size
 from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseTable, Page
@@ -96,12 +97,12 @@ class LeaseRequest:
         """Return the GPUs to choose from under this process's policy `here`; None if there is no GPU to share out."""
         devices = candidates(here, self.policy, snapshot)
         if not devices and self.gpus is not None and snapshot.error:
-            text = f"{allocation.gpus(self.gpus)} for each call cannot be had. {snapshot.error}"
-            raise Refused(text, verdict=NOT_STARTED)
+            text = msg("{gpus} for each call cannot be had.", gpus=allocation.gpus(self.gpus))
+            raise Refused(in_a_row((text, snapshot.error)), verdict=NOT_STARTED)
         return devices if devices or self.gpus is not None else None
 
     def alternatives(self, snapshot: Snapshot) -> Iterator[tuple[Policy, tuple[Device, ...] | Refused | None]]:
-        """Give this process's policy and its fallbacks, each with its `devices`, or why there can be none."""
+        """Yield this process's policy and its fallbacks, each with its `devices`, or why there can be none."""
         for here in nearest_first(snapshot):
             try:
                 yield here, self.devices(here, snapshot)
@@ -218,7 +219,7 @@ class Leases:
             self._remove_ended()
 
     def stir(self) -> None:
-        """Have all waiting calls check again whether they are wanted."""
+        """Make all waiting calls check again whether they are wanted."""
         with self._changed:
             self._changed.notify_all()
 
@@ -229,7 +230,7 @@ class Leases:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[Page]:
-        """Give the table's content under its lock, without this process's calls that are over, wherever interrupted.
+        """Yield the table's content under its lock, without this process's calls that are over, wherever interrupted.
 
         Notify all waiting calls if it has changed, by this process or by another.
         """
@@ -247,7 +248,7 @@ class Leases:
 
     def _remove_ended(self) -> None:
         """Remove the entries of calls that are over; an interrupt meanwhile is raised when that is done."""
-        with put_off(), self._turn():
+        with deferring_interrupts(), self._turn():
             pass
 
     def _take(self, request: LeaseRequest) -> tuple[Policy, tuple[Device, ...]]:
@@ -370,7 +371,7 @@ os.register_at_fork(after_in_child=LEASES.forget)
 
 
 def nearest_first(snapshot: Snapshot) -> Iterator[Policy]:
-    """Give this process's policy for a call; while it is not judged yet, also its fallbacks, the nearest first.
+    """Yield this process's policy for a call; while it is not judged yet, also its fallbacks, the nearest first.
 
     A call that cannot have one of them tries the next: it is never refused because of this process's own policy.
     """
@@ -411,7 +412,7 @@ def candidates(here: Policy, policy: Policy, snapshot: Snapshot) -> tuple[Device
     fallen = here != engine.current().settled
 
     def may_be_less(device: Device) -> bool:
-        """Tell whether a call may have less of a GPU, on which neither it nor this process insists."""
+        """Return whether a call may have less of a GPU, on which neither it nor this process insists."""
         words = device.words
         return device.capped or (fallen and words in here.requests and words not in policy.requests)
 
@@ -420,7 +421,7 @@ def candidates(here: Policy, policy: Policy, snapshot: Snapshot) -> tuple[Device
 
 
 def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
-    """Give the same GPUs with what a process takes that applies the policy as written: a percentage is of its pool.
+    """Yield the same GPUs with what a process takes that applies the policy as written: a percentage is of its pool.
 
     Raises:
         Refused: as `candidates` does.
@@ -443,10 +444,8 @@ def see() -> Snapshot:
     if snapshot.error and not snapshot.absent:
         snapshot = look(_SECOND_TIMEOUT)
     if snapshot.error and not snapshot.absent:
-        raise Refused(
-            f"The driver did not report which GPUs are free. {snapshot.error}\nCalls that need none run with gpus=0.",
-            verdict=NOT_STARTED,
-        )
+        unread = in_a_row(("The driver did not report which GPUs are free.", snapshot.error))
+        raise Refused(in_lines((unread, "Calls that need none run with gpus=0.")), verdict=NOT_STARTED)
     return snapshot
 
 

@@ -109,7 +109,7 @@ class SubmittingCell:
         return parent.get("header", {}).get("msg_id")
 
 
-def submitted() -> Sink:
+def of_running_cell() -> Sink:
     """Return the sink for a call that is submitted here: that of the running cell, if this process runs cells."""
     kernel = getattr(shell(), "kernel", None)
     return OwnStreams() if kernel is None else SubmittingCell(kernel)

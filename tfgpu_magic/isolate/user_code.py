@@ -52,9 +52,9 @@ _never_waits = wait
 
 @contextlib.contextmanager
 def at_once() -> Iterator[bool]:
-    """Give whether user code may run in the block, on this thread, without waiting.
+    """Yield whether user code may run in the block, on this thread, without waiting.
 
-    Where a call's process is still there, a wait could last for ever: for the room that this process holds.
+    While a call's process is still there, a wait could last for ever: for the memory that this process holds.
     """
     ident = threading.get_ident()
     threads.add(ident)  # before it is asked: who holds user code back from now on finds it here, or is waited for
@@ -72,8 +72,8 @@ def running() -> Iterator[None]:
         yield
 
 
-def others() -> Iterator[str]:
-    """Give the names of the threads beside this one that may call CUDA now; a timer that waits does later."""
+def other_threads() -> Iterator[str]:
+    """Yield the names of the other threads that may call CUDA now; a waiting timer does so later."""
     known = {thread.ident: thread for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():  # a thread that is not known was not started by `threading`
         harmless = ident not in threads and _is_harmless(known.get(ident), frame)
@@ -82,7 +82,7 @@ def others() -> Iterator[str]:
 
 
 def frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """Give a frame and those that it was called from."""
+    """Yield a frame and those that it was called from."""
     while frame is not None:
         yield frame
         frame = frame.f_back

@@ -239,7 +239,7 @@ def _give_back() -> None:
     """Give back, unless code of the user's runs: a wait for the GPUs would spoil a CUDA graph that it records."""
     from tfgpu_magic.isolate import user_code  # few kernels give back
 
-    running = set(user_code.others())
+    running = set(user_code.other_threads())
     if host() != "kernel":
         running.discard(threading.main_thread().name)  # it waits for the next line; a kernel's may run a task
     if running:

@@ -150,10 +150,10 @@ def warm() -> None:
 
 def set_grace(seconds: float) -> None:
     """Give an isolated call so many seconds to end when its timeout has interrupted it."""
-    _isolation().GRACE = seconds
+    _isolation().watch.GRACE = seconds
 
 
 def _isolation() -> Any:
-    from tfgpu_magic.isolate import call  # few users set anything of it, and few make isolated calls
+    from tfgpu_magic.isolate import run  # few users set anything of it, and few make isolated calls
 
-    return call
+    return run

@@ -83,7 +83,7 @@ def shortage(size: int) -> str:
     """Return where host memory has too little room for so many bytes, and how much; empty if it has enough."""
     sizes = host_memory.machine()
     places = [("this machine", sizes.get("MemTotal", 0), sizes.get("MemAvailable", 0))]
-    places += [(f"the cgroup {one.cgroup}", one.most, one.left) for one in host_memory.limits()]
+    places += [(f"the cgroup {one.cgroup}", one.most, one.free) for one in host_memory.limits()]
     for name, whole, free in places:
         margin = max(LEAST_MARGIN, whole // 10)
         if free < size + margin:

@@ -69,7 +69,7 @@ def host_memory(machine: ThisMachine) -> Iterator[Message]:
     if total is None or available is None:
         return
     limits = memory.limits(machine.root / "proc", machine.root / "sys/fs/cgroup")
-    rooms = [(one.left, one.most, f"the cgroup {one.cgroup}") for one in limits if one.most < total]
+    rooms = [(one.free, one.most, f"the cgroup {one.cgroup}") for one in limits if one.most < total]
     left, limit, where = min([(available, total, "this machine"), *rooms])
     yield (MEMORY_FREE if left >= LEAST else MEMORY_SHORT)(left_bytes=left, limit_bytes=limit, where=where)
 

@@ -11,27 +11,26 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.offers import offering
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
 from tfgpu_magic.ground.host import title
-from tfgpu_magic.ground.message import FrontEnd, in_lines
+from tfgpu_magic.ground.message import FrontEnd, Message, in_commas, in_lines, msg
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.isolate import user_code
-from tfgpu_magic.isolate.call import Call, CallAnswer
-from tfgpu_magic.isolate.cells.names import names, unbound
+from tfgpu_magic.isolate.call import APART, LEAVE, CellCall, CellText, Outcome
+from tfgpu_magic.isolate.cells.names import global_names, unbound
 from tfgpu_magic.isolate.cells.summary import summarise
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest, LeaseRequestForAll
 from tfgpu_magic.isolate.process import exit_cause
-from tfgpu_magic.isolate.process.interrupt import handled, noted
-from tfgpu_magic.isolate.process.order import APART, LEAVE, CellFacts, CellSettings
-from tfgpu_magic.isolate.run import Options, run
+from tfgpu_magic.isolate.process.interrupt import handling_interrupts, noting_interrupt
+from tfgpu_magic.isolate.run import Run
 from tfgpu_magic.isolate.sinks import Sink
 from tfgpu_magic.isolate.values import pickling, plain
-from tfgpu_magic.isolate.values.copies import copied
+from tfgpu_magic.isolate.values.copies import copy_for_later
 from tfgpu_magic.isolate.values.pickling import Pickled
 from tfgpu_magic.leases import allocation
 from tfgpu_magic.machine.see import look
@@ -49,49 +48,19 @@ _TRAITS = ("ast_node_interactivity", "autoawait", "colors")
 """The traits that a cell's shell takes over from the notebook's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellLine:
-    """What the line of an isolated cell asks.
-
-    Attributes:
-        inputs: the names to send; None for those that the cell reads.
-        also: further names to send.
-        outputs: the names to bring back.
-        options: the options that any call has; the number of GPUs is None by default.
-        detach: whether the notebook goes on meanwhile.
-        flags: the flags as they were written.
-    """
-
-    inputs: tuple[str, ...] | None = None
-    also: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-    options: Options = field(default_factory=Options)
-    detach: bool = False
-    flags: str = field(default="", compare=False)
-
-    @property
-    def above(self) -> str:
-        """The line above the cell, without its policy."""
-        return f"%%{'gpu' if self.options.frameworks == 'all' else 'tf_gpu'} isolate{self.flags}"
-
-
 @dataclass(slots=True)
 class Arrival:
     """What has arrived of a cell.
 
     Attributes:
-        facts: the facts that its process reports.
         values: what was unpickled, by name; the name of the cell's value is empty.
         lost: why a value could not be unpickled, by name.
-        refused: why what was to be brought back is not there, by name, if that is the cell's error.
-        rest: the parts of what could not be unpickled, its facts first, with which it can be tried again.
+        rest: the outcome with the parts of those alone, with which it can be tried again.
     """
 
-    facts: CellFacts
-    values: dict[str, object] = field(default_factory=dict)
-    lost: dict[str, str] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    rest: Sequence[memoryview] = ()
+    values: dict[str, object]
+    lost: dict[str, str]
+    rest: Outcome
 
 
 class Cell:
@@ -99,17 +68,18 @@ class Cell:
 
     Args:
         shell: the notebook's IPython.
-        line: what its line asks.
+        call: what its line asks.
         body: its text.
         sink: where its output goes.
-        explain: returns what shows why a cell ran out of memory, as `insight.why.explaining.explain_call` has it; None
-            where it did not.
+        explain: returns what shows why a cell ran out of memory, as `insight.why.explaining.explain_call` does; None
+            if it did not.
         defer: what waits for the end of another cell to put its names into the notebook, as `jobs` has it for a job.
 
     Attributes:
         title: its first line that is no import or comment.
         sink: where its output goes.
-        settle: puts the names that it has brought into the notebook, if that waits for the end of another cell.
+        running: its run.
+        bring_names: puts the names that it has brought into the notebook, if that waits for the end of another cell.
 
     Raises:
         PolicyError: a name to send is not in the notebook; nothing can bind a name to bring back.
@@ -120,30 +90,31 @@ class Cell:
     def __init__(
         self,
         shell: Any,
-        line: CellLine,
+        call: CellCall,
         body: str,
         sink: Sink,
         explain: Callable[..., object | None],
         defer: Callable[[Callable[[], None]], Callable[[], None]] | None,
     ) -> None:
-        self._shell, self._line, self.sink, self._explain = shell, line, sink, explain
+        self._shell, self._call, self.sink, self._explain = shell, call, sink, explain
         self.title = title(body)
         self._before: Snapshot | None = None
         source = shell.transform_cell(body)
-        seen, cells = names(source), _cells(shell)
+        seen, cells = global_names(source), _cells(shell)
         texts = [source, *(text for _, text in cells.values())]
-        for name in line.outputs:
+        for name in call.outputs:
             if name not in shell.user_ns and (hint := unbound(name, texts)) is not None:
-                raise PolicyError(f"-o {name}: nothing in this cell or notebook binds {name!r}.{hint}")
+                text = "-o {name}: nothing in this cell or notebook binds {quoted}.{hint}"
+                raise PolicyError(msg(text, name=name, quoted=repr(name), hint=hint))
         self._number: int = shell.displayhook.prompt_count  # not execution_count, which newer IPythons raise too early
-        inputs = _chosen(shell, seen.reads, line)
+        inputs = _chosen(shell, seen.reads, call)
         self._sent = frozenset(inputs)
-        surely = seen.surely.union(line.inputs or (), line.also)
+        surely = seen.surely.union(call.inputs or (), call.also)
         pieces, unsent = _pickled(inputs, surely)
-        settings = CellSettings(
+        cell_text = CellText(
             source=_as_numbered(body),
             number=self._number,
-            outputs=line.outputs,
+            outputs=call.outputs,
             sent={name: len(piece.parts) for name, piece in pieces.items()},
             surely=surely,
             unsent=unsent,
@@ -152,18 +123,18 @@ class Cell:
             traceback=shell.InteractiveTB.mode,
             cells=cells,
         )
-        if line.detach:  # the notebook goes on, and changes its arrays
-            pieces = {name: copied(piece) for name, piece in pieces.items()}
-        self.call = Call(
-            work=(memoryview(pickle.dumps(settings)), *(part for piece in pieces.values() for part in piece.parts)),
-            timeout=line.options.timeout,
+        if call.detach:  # the notebook goes on, and changes its arrays
+            pieces = {name: copy_for_later(piece) for name, piece in pieces.items()}
+        self.running = Run(
+            call=call,
+            work=(memoryview(pickle.dumps(cell_text)), *(part for piece in pieces.values() for part in piece.parts)),
             sink=sink,
             warming=self._announce_warming,
             answered=self._take,
         )
         self._arrival: Arrival | None = None
         self._deferred = defer
-        self.settle: Callable[[], None] = lambda: None
+        self.bring_names: Callable[[], None] = lambda: None
 
     def run(self) -> Any:
         """Run it, show how it ended, bring its names into the notebook, and return its value.
@@ -183,72 +154,61 @@ class Cell:
         """Run it to its end, and return its value, or what is to be raised; no traceback keeps anything else alive."""
         begin = time.monotonic()
         try:
-            answer = self._answer()
+            outcome = self._outcome()
         except (TfGpuError, OSError, KeyboardInterrupt) as error:
-            if self.call.pid is not None:
-                self._show(summarise((), None, look(), self.call.pid, time.monotonic() - begin))
+            if self.running.pid is not None:
+                died = Outcome(seconds=time.monotonic() - begin)
+                self._show(summarise(died, None, look(), self.running.pid))
             return None, without_frames(self._stop_from_outside() or error.with_traceback(None))
-        with user_code.running(), noted() as came:
-            if self.call.interrupted_late:
+        with user_code.running(), noting_interrupt() as came:
+            if self.running.interrupted_late:
                 came.append(signal.SIGINT)
-            return self._bring(answer, came)
+            return self._bring(outcome, came)
 
-    def _bring(self, answer: CallAnswer, came: Sequence[int]) -> tuple[Any, BaseException | None]:
+    def _bring(self, outcome: Outcome, came: Sequence[int]) -> tuple[Any, BaseException | None]:
         """Bring what it has answered into the notebook, and return its value, or what is to be raised."""
         arrival, self._arrival = self._arrival, None
-        if not answer.values:
-            return None, _not_run(answer, self._shell, self._line.above)
-        arrival = arrival or arrive(answer.values)
-        facts, value = arrival.facts, arrival.values.pop("", None)
+        if not outcome.values:
+            return None, _not_run(outcome, self._shell, self._call.above)
+        arrival = arrival or unpickle_each(outcome)
+        value, display = arrival.values.pop("", None), outcome.display
         self._put(arrival.values)
-        final = _raised(answer)
-        if final is None:  # else what it asked for and did not get is told below what it raised
-            arrival.refused = {name: why for name, why in facts.kept.items() if name in self._line.outputs}
-            kept = {name: why for name, why in facts.kept.items() if name not in arrival.refused}
-            arrival.facts = replace(facts, kept=kept)
-        self._show_summary(answer, arrival, final)
-        final = final or self._lost(arrival, value)
-        if final is None and came and not self._line.detach:
-            final = without_frames(KeyboardInterrupt("The cell had ended, and what it gives is here."))
-            if value is not None and facts.shown is not None:
+        error = _raised(outcome)
+        asked = {} if error is not None else outcome.kept  # else what it did not get is told below what it raised
+        refused = {name: why for name, why in asked.items() if name in self._call.outputs}
+        kept = {name: why for name, why in outcome.kept.items() if name not in refused}
+        self._show_summary(replace(outcome, kept=kept), arrival.lost, error)
+        error = error or self._lost(arrival, refused, value)
+        if error is None and came and not self._call.detach:
+            error = without_frames(KeyboardInterrupt("The cell had ended, and what it gives is here."))
+            if value is not None and display is not None:
                 self._shell.displayhook(value)
-        if final is not None or facts.shown is None or (value is None and "" not in arrival.lost):
-            return None, final
+        if error is not None or display is None or (value is None and "" not in arrival.lost):
+            return None, error
         if "" in arrival.lost:
-            self.sink.show({"data": facts.shown[0], "metadata": facts.shown[1]})
-        elif not self._line.detach and facts.shown[0].keys() - {"text/plain"}:
+            self.sink.show({"data": display[0], "metadata": display[1]})
+        elif not self._call.detach and display[0].keys() - {"text/plain"}:
             # The text is that of the value that was brought back: an array instead of a tensor.
-            _display_once(self._shell, value, facts.shown)
+            _display_once(self._shell, value, display)
         return value, None
 
-    def _show_summary(self, answer: CallAnswer, arrival: Arrival, error: BaseException | None) -> None:
-        """Show how it ended."""
-        uses, before = answer.facts.uses, self._before.processes if self._before is not None else ()
-        summary = summarise(
-            uses,
-            self._before,
-            look() if uses or any(row.pid == self.call.pid for row in before) else None,
-            self.call.pid,
-            answer.seconds,
-            arrival.facts,
-            failed=answer.failed,
-            lost=arrival.lost,
-            hint=_hint(error, self._shell.user_ns.keys() - self._sent),
-        )
-        self._show(summary)
-        if error is not None and self._before is not None and (why := self._why(error, answer, self._before)):
-            self._show(why)
+    def _show_summary(self, outcome: Outcome, lost: Mapping[str, str], error: BaseException | None) -> None:
+        """Show how it ended, and if it ran out of memory, why."""
+        before, pid = self._before, self.running.pid
+        held_some = before is not None and any(row.pid == pid for row in before.processes)
+        after = look() if outcome.uses or held_some else None
+        hint = _hint(error, self._shell.user_ns.keys() - self._sent)
+        self._show(summarise(outcome, before, after, pid, lost, hint))
+        if error is None or before is None:
+            return
+        number = None if self._call.detach else self._number
+        with contextlib.suppress(Exception):  # the error itself is what must be seen
+            if (why := self._explain(error, outcome.pools, before, pid=pid, number=number)) is not None:
+                self._show(why)
 
-    def _why(self, error: BaseException, answer: CallAnswer, then: Snapshot) -> object | None:
-        """Return why it ran out of memory; None where that cannot be found out."""
-        number = None if self._line.detach else self._number
-        with contextlib.suppress(Exception):  # its own error is what must be seen
-            return self._explain(error, answer.facts.pools, then, pid=self.call.pid, number=number)
-        return None
-
-    def _answer(self) -> CallAnswer:
+    def _outcome(self) -> Outcome:
         with contextlib.suppress(Abandoned):
-            return run(self.call, self._lease(), _RUNNER, for_all=self._line.options.for_all)
+            return self.running.run(self._lease(), _RUNNER)
         raise KeyboardInterrupt("The cell was stopped before it began.")
 
     def _lease(self) -> contextlib.AbstractContextManager[Lease]:
@@ -256,19 +216,19 @@ class Cell:
 
         Only the policy of its own line counts here: the notebook's policy also holds in cells that never use a GPU.
         """
-        options = self._line.options
-        if options.gpus is None and not any(request.limited for request in options.policy.memory):
-            policy = engine.inherited().then(options.policy)
-            return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
-        kind = LeaseRequest if options.gpus else LeaseRequestForAll
-        what = allocation.gpus(options.gpus) if options.gpus else "GPU memory"
+        policy, gpus = self._call.policy, self._call.gpus
+        if gpus is None and not any(request.limited for request in policy.memory):
+            inherited = engine.inherited().then(policy)
+            return contextlib.nullcontext(Lease(inherited, look() if inherited.requests else None))
+        kind = LeaseRequest if gpus else LeaseRequestForAll
+        what = allocation.gpus(gpus) if gpus else "GPU memory"
 
         def announce() -> None:
-            self.sink.write("stdout", f"Waits for {what}, which other calls of yours have.\n")
+            self._say(msg("Waits for {what}, which other calls of yours have.", what=what))
 
-        return LEASES.lease(kind(options.policy, options.gpus, lambda: not self.call.stopped, announce))
+        return LEASES.lease(kind(policy, gpus, lambda: not self.running.stopped, announce))
 
-    def _take(self, answer: CallAnswer) -> str:
+    def _take(self, outcome: Outcome) -> str:
         """Take what the cell returns while its process still has it; ask for pieces if it cannot be had as a whole.
 
         While the notebook is parked nothing is unpickled, and pieces are asked for: one that cannot be made takes no
@@ -276,21 +236,23 @@ class Cell:
         """
         if self._before is None:
             self._before = look()
-        if not answer.values:
+        if not outcome.values:
             return LEAVE
         self._arrival = None
         with user_code.at_once() as may:
             if may:
-                self._arrival = arrive(answer.values)
+                self._arrival = unpickle_each(outcome)
         whole = self._arrival is not None and not self._arrival.lost
-        return LEAVE if whole or not _in_one_piece(answer.values) else APART
+        in_one_piece = len(outcome.given) == 1 and len(outcome.given[0][0]) > 1  # it could also be had one by one
+        return LEAVE if whole or not in_one_piece else APART
 
     def _stop_from_outside(self) -> BaseException | None:
         """Return a `KeyboardInterrupt` if SIGINT or SIGTERM from outside has ended the cell's process."""
-        status = self.call.status
+        status = self.running.status
         if status not in (-signal.SIGINT, -signal.SIGTERM):
             return None
-        return KeyboardInterrupt(f"The cell was stopped from outside: {exit_cause.describe(status)}.")
+        how = exit_cause.describe(status)
+        return KeyboardInterrupt(str(msg("The cell was stopped from outside: {how}.", how=how)))
 
     def _put(self, values: dict[str, object]) -> None:
         """Put names into the notebook; those of a job not while another cell runs."""
@@ -301,87 +263,98 @@ class Cell:
         def put() -> None:
             self._shell.user_ns.update(values)
             if values:
-                self.sink.write("stdout", f"Now in the notebook: {', '.join(values)}.\n")
+                self._say(msg("Now in the notebook: {names}.", names=in_commas(values)))
 
-        self.settle = self._deferred(put)
+        self.bring_names = self._deferred(put)
 
-    def _lost(self, arrival: Arrival, value: object) -> BaseException | None:
-        """Return the error of names that were asked for and are not here; what was brought back is kept."""
-        names = ", ".join(filter(None, arrival.lost))
-        told = "\n".join(f"{name} stays in its process: {why}" for name, why in arrival.refused.items())
-        if not names:
-            return self._refused(arrival, told, value) if told else None
-        if value is not None and self._line.detach:  # only the job can return its value
-            self.sink.write(
-                "stderr", f"{names} cannot be made again in this notebook, and is gone with the job.\n{told}"
-            )
+    def _lost(self, arrival: Arrival, refused: Mapping[str, Message], value: object) -> BaseException | None:
+        """Return the error of names that were asked for and are not here; what was brought back is kept.
+
+        Args:
+            arrival: what has arrived.
+            refused: why names were not brought back, if that is the cell's error.
+            value: the cell's value, if it has arrived.
+        """
+        names = in_commas(filter(None, arrival.lost))
+        told = [msg("{name} stays in its process: {why}", name=name, why=why) for name, why in refused.items()]
+        if not names.facts:
+            return self._refused(arrival, refused, told, value) if told else None
+        if value is not None and self._call.detach:  # only the job can return its value
+            gone = msg("{names} cannot be made again in this notebook, and is gone with the job.", names=names)
+            self._say(in_lines((gone, *told)), "stderr")
             return None
         if value is not None:
             self._shell.displayhook(value)
-        error = Unpicklable(
-            f"{names} cannot be made again in this notebook; all else has come. Once it can be, as when its module can "
-            f"be imported, value() of this error brings it: import sys; sys.last_value.value()\n{told}".rstrip(),
-            what=names,
+        text = (
+            "{names} cannot be made again in this notebook; all else has come. Once it can be, as when its module can "
+            "be imported, value() of this error brings it: import sys; sys.last_value.value()"
         )
+        error = Unpicklable(in_lines((msg(text, names=names), *told)), what=str(names))
         error.value = functools.partial(self._again, arrival.rest)
         return without_frames(error)
 
-    def _refused(self, arrival: Arrival, told: str, value: object) -> BaseException:
-        old = [name for name in arrival.refused if name in self._shell.user_ns and name not in arrival.values]
-        mine = f"\nThe notebook's own {', '.join(old)} {'is' if len(old) == 1 else 'are'} as before." if old else ""
-        error = Unpicklable(f"{told}\nAll else has come.{mine}", what=", ".join(arrival.refused))
-        if self._line.detach:
+    def _refused(
+        self, arrival: Arrival, refused: Mapping[str, Message], told: Sequence[Message], value: object
+    ) -> BaseException:
+        old = [name for name in refused if name in self._shell.user_ns and name not in arrival.values]
+        verb = "is" if len(old) == 1 else "are"
+        mine = msg("The notebook's own {names} {verb} as before.", names=in_commas(old), verb=verb) if old else None
+        error = Unpicklable(in_lines((*told, "All else has come.", mine)), what=", ".join(refused))
+        if self._call.detach:
             error.value = lambda: value
         elif value is not None:
             self._shell.displayhook(value)
         return without_frames(error)
 
-    def _again(self, parts: Sequence[memoryview]) -> dict[str, object]:
+    def _again(self, rest: Outcome) -> dict[str, object]:
         """Bring what could not be made before, and return it by name."""
-        arrival = arrive(parts)
+        arrival = unpickle_each(rest)
         arrival.values.pop("", None)  # the cell's own value, whose text has been shown
         self._put(arrival.values)
-        error = self._lost(arrival, None)
+        error = self._lost(arrival, {}, None)
         if error is not None:
             raise error
         return arrival.values
 
+    def _say(self, message: Message, stream: str = "stdout") -> None:
+        self.sink.write(stream, f"{message}\n")
+
     def _announce_warming(self) -> None:
-        self.sink.write("stdout", "The first isolated cell waits some seconds for TensorFlow's import.\n")
+        self._say(msg("The first isolated cell waits some seconds for TensorFlow's import."))
 
     def _show(self, summary: object) -> None:
         """Show a summary at the end: of a cell, below its value or its error."""
         data, metadata = self._shell.display_formatter.format(summary)
         show = functools.partial(self.sink.show, {"data": data, "metadata": metadata})
-        if self._line.detach:
+        if self._call.detach:
             show()
         else:
             _afterwards(self._shell, show)
 
 
-def _chosen(shell: Any, reads: frozenset[str], line: CellLine) -> dict[str, object]:
+def _chosen(shell: Any, reads: frozenset[str], call: CellCall) -> dict[str, object]:
     """Return the names to send, with their values.
 
     Args:
         shell: the notebook's IPython.
         reads: the names that the cell reads.
-        line: what its line asks.
+        call: what its line asks.
 
     Raises:
         PolicyError: a name to send is not in the notebook.
     """
     there, hidden = shell.user_ns, shell.user_ns_hidden
-    named = (*(line.inputs or ()), *line.also)
+    named = (*(call.inputs or ()), *call.also)
     for name in named:
         if name not in there:
-            raise PolicyError(f"-i {name}: this notebook has no {name!r}.")
-    if line.inputs is not None:
+            raise PolicyError(msg("-i {name}: this notebook has no {quoted}.", name=name, quoted=repr(name)))
+    if call.inputs is not None:
         return {name: there[name] for name in named}
     own = {name for name in _SHELLS_OWN & there.keys() if there[name] is hidden.get(name)}
     return {name: there[name] for name in sorted((reads & (there.keys() - own)) | set(named))}
 
 
-def _pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[dict[str, Pickled], dict[str, str]]:
+def _pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[dict[str, Pickled], dict[str, Message]]:
     """Pickle the names, so that what two of them share stays shared.
 
     Args:
@@ -394,17 +367,11 @@ def _pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[dict
     Raises:
         Unpicklable: something that the cell cannot do without cannot be sent; the message names all such.
     """
-    unsent, pieces = dict[str, str](), None
-    while pieces is None:  # once more without each that fails: what it shares with others is in its pickle
-        try:
-            sent = {name: value for name, value in inputs.items() if name not in unsent}
-            pieces = pickling.dump_each(sent, reduce=plain.there)
-        except Unpicklable as error:
-            unsent[error.what] = str(error)
-    if refused := [name for name in unsent if name in surely]:
-        text = "\n".join([*(unsent[name] for name in refused), pickling.ADVICE])
+    pieces, errors = pickling.dump_each(inputs, reduce=plain.reduce_for_call)
+    if refused := {name: error for name, error in errors.items() if name in surely}:
+        text = in_lines((*(error.message for error in refused.values()), pickling.ADVICE))
         raise Unpicklable(text, what=", ".join(refused))
-    return pieces, unsent
+    return pieces, {name: error.message for name, error in errors.items()}
 
 
 def _as_numbered(body: str) -> str:
@@ -419,73 +386,62 @@ def _cells(shell: Any) -> dict[str, tuple[int, str]]:
     return {name: (number, "".join(linecache.getlines(name))) for name, number in numbers.items()}
 
 
-def _in_one_piece(parts: Sequence[memoryview]) -> bool:
-    """Tell whether several values are in one pickle, so that they could also be had one by one."""
-    facts: CellFacts = pickle.loads(parts[0])  # noqa: S301  # from our own process
-    return len(facts.given) == 1 and len(facts.given[0][0]) > 1
-
-
-def arrive(parts: Sequence[memoryview]) -> Arrival:
-    """Unpickle what a cell returns: each pickle by itself, with all that is in it.
-
-    Args:
-        parts: the parts of what it returns, its facts first.
-    """
-    facts: CellFacts = pickle.loads(parts[0])  # noqa: S301  # from our own process
-    arrival, at = Arrival(facts), 1
-    given, rest = [], list[memoryview]()
-    for brought, count in facts.given:
-        pickled = parts[at : at + count]
+def unpickle_each(outcome: Outcome) -> Arrival:
+    """Unpickle what a cell returns: each pickle by itself, with all that is in it."""
+    values, lost = dict[str, object](), dict[str, str]()
+    given, rest, start = [], list[memoryview](), 0
+    for brought, count in outcome.given:
+        pickled = outcome.values[start : start + count]
+        start += count
         try:
-            with handled(signal.default_int_handler):  # else Ctrl-C would go to the call, which is over
+            with handling_interrupts(signal.default_int_handler):  # else Ctrl-C would go to the call, which is over
                 try:
-                    arrival.values |= pickling.load(pickled, pickling.GuardedUnpickler)
+                    values |= pickling.load(pickled, pickling.GuardedUnpickler)
                 except KeyboardInterrupt:  # the next one is meant for what is made: it may hang
-                    arrival.values |= pickling.load(pickled, pickling.GuardedUnpickler)
+                    values |= pickling.load(pickled, pickling.GuardedUnpickler)
         except (Exception, KeyboardInterrupt) as error:  # a module that is not here; an object's own __setstate__
-            arrival.lost |= dict.fromkeys(brought, str(error) or type(error).__name__)
+            lost |= dict.fromkeys(brought, str(error) or type(error).__name__)
             given.append((brought, count))
             rest += pickled
-        at += count
-    arrival.rest = (memoryview(pickle.dumps(replace(facts, given=tuple(given)))), *rest)
-    return arrival
+    return Arrival(values, lost, replace(outcome, given=tuple(given), values=rest))
 
 
-def _not_run(answer: CallAnswer, shell: Any, above: str) -> BaseException:
+def _not_run(outcome: Outcome, shell: Any, above: str) -> BaseException:
     """Return why the cell was not run: its process could not be set up, or an interrupt came before.
 
     Args:
-        answer: what its process said.
+        outcome: what its process said.
         shell: the notebook's IPython.
         above: the line above the cell, without its policy.
     """
-    error = answer.error()
+    error = outcome.error()
     if error is None or isinstance(error, TfGpuError):
         here = engine.current().asked
-        origin = f"The notebook's own `{here}` holds for its isolated cells too, unless they say another policy."
+        text = "The notebook's own `{here}` holds for its isolated cells too, unless they say another policy."
+        origin = msg(text, here=here)
         message = in_lines((None if error is None else error.message, origin if here.requests else None))
         return offering(shell, message, "", FrontEnd(above=above))
     return without_frames(error)
 
 
-def _raised(answer: CallAnswer) -> BaseException | None:
+def _raised(outcome: Outcome) -> BaseException | None:
     """Return what the cell raised, or that it was late; IPython will show the traceback of the cell's process."""
-    error, shown = answer.error(), answer.shown
+    error, shown = outcome.error(), outcome.traceback
     if isinstance(error, SyntaxError):  # of which IPython does not use `_render_traceback_`
         error.__cause__ = None
-    if error is not None and answer.late is not None:
+    if error is not None and outcome.late is not None:
         # It was stopped as by Ctrl-C, but the user did not press that.
         shown = (*(_NAME.sub(r"\1TimedOut", part) for part in shown), f"{type(error).__name__}: {error}")
     return None if error is None else _shown_as(error, shown)
 
 
 def without_frames(error: BaseException) -> BaseException:
-    """Have IPython show an error as its name and message only, without a frame of ours."""
+    """Make IPython show an error as its name and message only, without a frame of ours."""
     return _shown_as(error, [f"{type(error).__name__}: {error}"])
 
 
 def _shown_as(error: BaseException, lines: Sequence[str]) -> BaseException:
-    """Have IPython show these lines for an exception, by its hook for exceptions of other processes."""
+    """Make IPython show these lines for an exception, by its hook for exceptions of other processes."""
     if lines:
         error._render_traceback_ = _ShownLines(lines)  # type: ignore[attr-defined]
     return error
@@ -501,7 +457,7 @@ class _ShownLines(tuple[str, ...]):
 
 
 def _debug_no_frames(shell: Any) -> None:
-    """Have `%debug` and `%pdb` report that such an exception's frames are gone, instead of entering ours."""
+    """Make `%debug` and `%pdb` report that such an exception's frames are gone, instead of entering ours."""
 
     def debug(force: bool = False) -> None:
         if not isinstance(getattr(getattr(sys, "last_value", None), "_render_traceback_", None), _ShownLines):
@@ -531,7 +487,7 @@ def _afterwards(shell: Any, action: Callable[[], None]) -> None:
 
 
 def _display_once(shell: Any, value: object, shown: tuple[Mapping[str, Any], Mapping[str, Any]]) -> None:
-    """Have IPython display a value as the cell's process did, which can do more: show a figure's picture.
+    """Make IPython display a value as the cell's process did, which can do more: show a figure's picture.
 
     It applies to the display at the end of this cell only: by the next cell the value may have changed.
     """

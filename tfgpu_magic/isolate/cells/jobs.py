@@ -27,8 +27,8 @@ class Job(JobFuture[Any]):
     """
 
     def __init__(self, cell: Cell) -> None:
-        super().__init__(cell.title, cell.call)
-        self._settle: Callable[[], None] = lambda: None
+        super().__init__(cell.title, cell.running)
+        self._bring_names: Callable[[], None] = lambda: None
         self.enlist()
         self.set_running_or_notify_cancel()
         threading.Thread(target=self._run, args=(cell,), name=f"tfgpu_magic-job-{self.number}", daemon=True).start()
@@ -41,7 +41,7 @@ class Job(JobFuture[Any]):
             TimeoutError: it has not ended within `timeout` seconds.
         """
         concurrent.futures.wait([self], timeout)
-        self._settle()
+        self._bring_names()
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -51,14 +51,14 @@ class Job(JobFuture[Any]):
             TimeoutError: it has not ended within `timeout` seconds.
         """
         concurrent.futures.wait([self], timeout)
-        self._settle()
+        self._bring_names()
         return super().exception(0)
 
     def done(self) -> bool:
-        """Tell whether it has ended; then its names are in the notebook."""
+        """Return whether it has ended; then its names are in the notebook."""
         ended = super().done()
         if ended:
-            self._settle()
+            self._bring_names()
         return ended
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class Job(JobFuture[Any]):
             value = cell.run()
         except BaseException as raised:  # also the KeyboardInterrupt of `stop`
             error = raised.with_traceback(None)  # whose frames are ours, and would keep the cell
-        self.call, self._settle = None, cell.settle  # the call keeps the cell, and the cell what it was sent
+        self.run, self._bring_names = None, cell.bring_names  # the run keeps the cell, and the cell what it was sent
         with user_code.running():
             if error is None:
                 self.set_result(value)
@@ -127,7 +127,7 @@ class Deferred:
 
 
 def _cell_runs() -> bool:
-    """Tell whether a cell runs now; this may be a thread, or the callback of a widget."""
+    """Return whether a cell runs now; this may be a thread, or the callback of a widget."""
     for frame in sys._current_frames().values():
         while (outer := frame.f_back) is not None:
             if (frame.f_code.co_name, frame.f_globals.get("__name__")) == _RUNS_CELL:

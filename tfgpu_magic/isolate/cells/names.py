@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ast
 import difflib
+import dis
 import re
-import symtable
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import CodeType
 
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.utils.text import DollarFormatter
@@ -33,7 +34,7 @@ class Names:
     passing: frozenset[str] = frozenset()
 
 
-def names(source: str) -> Names:
+def global_names(source: str) -> Names:
     """Return what a cell does with names, without running it.
 
     A cell that runs with only its `reads` from the notebook does what it does with all of the notebook, as far as its
@@ -91,7 +92,7 @@ class _StatementWalk:
     """The walk through a cell's statements, in order.
 
     Attributes:
-        settled: names that a line has bound or deleted, so that their value from before the cell cannot be seen.
+        rebound: names that a line has bound or deleted, so that their value from before the cell cannot be seen.
         bound: names that anything but an import or a loop binds.
     """
 
@@ -100,7 +101,7 @@ class _StatementWalk:
         self.surely: set[str] = set()
         self.passing: set[str] = set()
         self.bound: set[str] = set()
-        self.settled: set[str] = set()
+        self.rebound: set[str] = set()
 
     def run(self, source: str) -> None:
         """Walk Python source that runs at this point; walk nothing if it does not compile."""
@@ -118,34 +119,34 @@ class _StatementWalk:
                 case ast.With() | ast.AsyncWith() if not any(_swallows(item.context_expr) for item in statement.items):
                     for item in statement.items:
                         self._each([ast.Expr(item.context_expr)])
-                        self._settle([item.optional_vars])
+                        self._rebind([item.optional_vars])
                     self._each(statement.body)
-                case ast.Expr(value=ast.Call() as call) if (magic := meaning(call)) and not magic.apart:
+                case ast.Expr(value=ast.Call() as call) if (magic := meaning(call)) and not magic.in_function:
                     self.run(magic.source)
                 case ast.Assign(targets=targets) | ast.Delete(targets=targets):
                     self._read(statement, surely=True)
-                    self._settle(targets)
+                    self._rebind(targets)
                 case ast.AnnAssign(target=target, value=value):
                     self._read(statement, surely=True)
-                    self._settle([target] if value else [])
+                    self._rebind([target] if value else [])
                 case ast.Import() | ast.ImportFrom():
-                    self.settled |= _imported(statement)
+                    self.rebound |= _imported(statement)
                 case ast.Expr() | ast.AugAssign() | ast.Raise() | ast.Assert():
                     self._read(statement, surely=True)
                 case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                     self._read(statement, surely=False)
-                    self.settled.add(name)
+                    self.rebound.add(name)
                 case _:
                     self._read(statement, surely=False)
 
-    def _settle(self, targets: Iterable[ast.expr | None]) -> None:
+    def _rebind(self, targets: Iterable[ast.expr | None]) -> None:
         for target in targets:
             for part in ast.walk(target) if target else ():
                 if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
-                    self.settled.add(part.id)
+                    self.rebound.add(part.id)
 
     def _read(self, statement: ast.stmt, *, surely: bool) -> None:
-        named = _named(statement) - self.settled
+        named = _named(statement) - self.rebound
         self.reads |= named
         if surely:
             self.surely |= named - self.bound - self.passing
@@ -176,55 +177,28 @@ class _StatementWalk:
 def _named(statement: ast.stmt) -> set[str]:
     """Return the global names that a statement reads, with all that is in it."""
     found: set[str] = set()
-    again: set[str] = set()  # read by a change, which is in no symbol table: `x += 1`, `del x`
     for part in ast.walk(statement):
         match part:
-            case ast.AugAssign(target=ast.Name(id=name)) | ast.Name(id=name, ctx=ast.Del()):
-                again.add(name)
             case ast.Constant(value=str(text)):
                 found |= set(re.findall(r"@([^\W\d]\w*)", text))  # in pandas' `query` and `eval`: `a > @cutoff`
             case ast.Call() if magic := meaning(part):
                 function = "def timed():\n pass\n" + textwrap.indent(magic.source, " ")
-                found |= names(function if magic.apart else magic.source).reads
-    for table in _family([symtable.symtable(ast.unparse(_ForTables().visit(statement)), "<cell>", "exec")]):
-        kind = table.get_type()
-        for symbol in table.get_symbols():
-            # A class body reads the module's name while it has not bound its own.
-            is_global = symbol.is_global() or kind == "module" or (kind == "class" and symbol.is_local())
-            if is_global and (symbol.is_referenced() or symbol.get_name() in again):
-                found.add(symbol.get_name())
+                found |= global_names(function if magic.in_function else magic.source).reads
+    alone, flags = ast.fix_missing_locations(ast.Module([statement], [])), ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    for code in _family(compile(alone, "<cell>", "exec", flags, dont_inherit=True, optimize=0)):
+        found |= {str(one.argval) for one in dis.get_instructions(code) if one.opname in _READS}
     return found
 
 
-class _ForTables(ast.NodeTransformer):
-    """Writes code whose names are the same so that Python has all the symbol tables for it.
-
-    Comprehensions become generators, which have tables of their own from Python 3.12 on, too (PEP 709). What waits
-    becomes what does not, as there are no tables of `await` outside a function from Python 3.14 on.
-    """
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        self.generic_visit(node)
-        match node:
-            case ast.ListComp(elt=element) | ast.SetComp(elt=element):
-                return ast.GeneratorExp(element, node.generators)
-            case ast.DictComp(key=key, value=value):
-                return ast.GeneratorExp(ast.Tuple([key, value], ast.Load()), node.generators)
-            case ast.comprehension():
-                node.is_async = 0
-            case ast.Await(value=value):
-                return value
-            case ast.AsyncFor():
-                return ast.copy_location(ast.For(**dict(ast.iter_fields(node))), node)
-            case ast.AsyncWith():
-                return ast.copy_location(ast.With(**dict(ast.iter_fields(node))), node)
-        return node
+_READS = {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS", "DELETE_NAME", "DELETE_GLOBAL"}
+"""The instructions that need a global name; `del x` does, too. A class body reads a module's name with the first."""
 
 
-def _family(tables: Iterable[symtable.SymbolTable]) -> Iterator[symtable.SymbolTable]:
-    for table in tables:
-        yield table
-        yield from _family(table.get_children())
+def _family(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _family(part)
 
 
 def _imported(statement: ast.Import | ast.ImportFrom) -> set[str]:
@@ -236,17 +210,22 @@ def _is_stored(name: ast.Name) -> bool:
 
 
 def _swallows(manager: ast.expr) -> bool:
-    """Tell whether a context manager is named for catching exceptions."""
+    """Return whether a context manager is named for catching exceptions."""
     called = ast.unparse(manager.func if isinstance(manager, ast.Call) else manager).rpartition(".")[2].lower()
     return any(word in called for word in ("suppress", "raises", "ignor", "exitstack", "swallow"))
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """Python that reads and binds the names that a magic's call does; `apart` if it runs in a function of its own."""
+    """Python that reads and binds the names that a magic's call does.
+
+    Attributes:
+        source: the Python.
+        in_function: whether it runs in a function of its own, which binds no global names.
+    """
 
     source: str
-    apart: bool = False
+    in_function: bool = False
 
 
 def meaning(call: ast.Call) -> Meaning | None:
@@ -276,14 +255,14 @@ def meaning(call: ast.Call) -> Meaning | None:
 
 def _of_line(name: str, line: str) -> Meaning:
     if name in _OPTIONS:
-        return Meaning(_python(_OPTIONS[name].sub("", line)), apart=name == "timeit")
+        return Meaning(_python(_OPTIONS[name].sub("", line)), in_function=name == "timeit")
     return Meaning(line if name in _HELP else _expanded(line))
 
 
 def _of_cell(name: str, line: str, body: str) -> Meaning:
     if name in _OPTIONS:
         first = _OPTIONS[name].sub("", line)
-        return Meaning(f"{_python(first)}\n{_python(body)}", apart=name == "timeit")
+        return Meaning(f"{_python(first)}\n{_python(body)}", in_function=name == "timeit")
     if name == "capture":
         outputs = [f"{word} = None" for word in line.split() if word.isidentifier()]
         return Meaning("\n".join([_python(body), *outputs]))

@@ -15,7 +15,7 @@ from typing import Any
 
 from cloudpickle import cloudpickle as internals
 
-from tfgpu_magic.isolate.cells.names import names
+from tfgpu_magic.isolate.cells.names import global_names
 from tfgpu_magic.isolate.values.pickling import SharingPickler, SmallStream
 
 MOST = 20_000
@@ -33,14 +33,14 @@ def sendable(source: str, notebook: Mapping[str, object]) -> tuple[frozenset[str
     """Return the names that a cell reads, those that its functions read included, and whether all can be sent.
 
     Args:
-        source: its text, as `names` takes it.
+        source: its text, as `global_names` takes it.
         notebook: the notebook's names and their values.
 
     Returns:
-        Names, more of them in doubt; and None where these have too much for a trial, and may be more.
+        Names, more of them in doubt; and None if these have too much for a trial, and may be more.
     """
     examined = itertools.count()
-    found, refused = set(names(source).reads & notebook.keys()), list[object]()
+    found, refused = set(global_names(source).reads & notebook.keys()), list[object]()
 
     def reduce(obj: Any) -> Any:
         kind: Any = type(obj)

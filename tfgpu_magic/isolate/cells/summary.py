@@ -7,49 +7,46 @@ from types import MappingProxyType
 
 from tfgpu_magic.ground import TENSORFLOW, phrases
 from tfgpu_magic.ground.answer import Quiet
+from tfgpu_magic.ground.message import in_commas, msg
 from tfgpu_magic.ground.report import GpuUse
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.ground.units import MIB, rounded
-from tfgpu_magic.isolate.process.order import CellFacts
+from tfgpu_magic.isolate.call import Outcome
 
 
 def summarise(
-    uses: Sequence[GpuUse],
+    outcome: Outcome,
     before: Snapshot | None,
     after: Snapshot | None,
     pid: int | None,
-    seconds: float,
-    facts: CellFacts | None = None,
-    *,
-    failed: bool = False,
     lost: Mapping[str, str] = MappingProxyType({}),
     hint: str | None = None,
 ) -> Quiet:
     """Return the summary of how a cell ended.
 
     Args:
-        uses: what the frameworks in its process report, by GPU UUID.
+        outcome: what came of it; nothing but its duration if it did not answer.
         before: the GPUs when it had answered, while it still held its memory; None if it did not answer.
-        after: the GPUs when its process was gone; None if they were not looked at.
+        after: the GPUs when its process was gone; None if they were not read.
         pid: its process.
-        seconds: how long it took.
-        facts: what its process reports; None if it did not answer.
-        failed: whether it raised.
         lost: why something could not be unpickled in the notebook, by name; the value's name is empty.
         hint: a name of the notebook's that it may have missed.
     """
-    parts = [phrases.seconds(seconds), *_peaks(uses, before), _back(uses, before, after, pid)]
-    lines = [f"Isolated: {', '.join(parts)}."]
-    if facts is None:
-        return Quiet(*lines)
-    lines += [f"{name or 'Its value'} stays in its process: {why}" for name, why in facts.kept.items()]
-    lines += [f"{name or 'Its value'} cannot be made again in this notebook: {why}" for name, why in lost.items()]
-    if facts.stays and not failed:
-        lines.append(f"Gone with its process: {', '.join(facts.stays)}. To bring back: -o {','.join(facts.stays)}")
-    if facts.changed:
-        lines.append(f"Changed only there: {', '.join(facts.changed)}. To bring back: -o {','.join(facts.changed)}")
+    parts = (phrases.seconds(outcome.seconds), *_peaks(outcome.uses, before), _back(outcome.uses, before, after, pid))
+    lines = [msg("Isolated: {parts}.", parts=in_commas(parts))]
+    for reasons, what in ((outcome.kept, "stays in its process"), (lost, "cannot be made again in this notebook")):
+        for name, why in reasons.items():
+            lines.append(msg("{name} {what}: {why}", name=name or "Its value", what=what, why=why))
+    for names, what in (
+        (() if outcome.failure else outcome.stays, "Gone with its process"),
+        (outcome.changed, "Changed only there"),
+    ):
+        if names:
+            text = "{what}: {names}. To bring back: -o {flag}"
+            lines.append(msg(text, what=what, names=in_commas(names), flag=",".join(names)))
     if hint:
-        lines.append(f"The notebook has {hint}, which the cell's text does not name. To send it too: -i +{hint}")
+        text = "The notebook has {name}, which the cell's text does not name. To send it too: -i +{name}"
+        lines.append(msg(text, name=hint))
     return Quiet(*lines)
 
 

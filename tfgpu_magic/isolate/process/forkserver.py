@@ -95,11 +95,11 @@ class Descendants:
         return over
 
     def due(self) -> float | None:
-        """Return the seconds until `end` must be invoked again; None where nothing is waited for."""
+        """Return the seconds until `end` must be invoked again; None if nothing is waited for."""
         return _LOOK_AGAIN if self.ended or self._are_young() else None
 
     def _are_young(self) -> bool:
-        """Tell whether one may still end: what has been killed a while ago hangs, and is not waited for."""
+        """Return whether one may still end: what was killed a while ago hangs, and is not waited for."""
         return any(time.monotonic() < when + TERM_TIMEOUT + KILL_TIMEOUT for when in self._seen.values())
 
 
@@ -109,7 +109,7 @@ class ForkServer:
 
     Attributes:
         control: the socket that orders arrive at.
-        kernel: the pidfd of the kernel; None where the system has no pidfds: then the end of orders must do.
+        kernel: the pidfd of the kernel; None if the system has no pidfds: then the end of orders must do.
         run_child: what a child runs, given its connection and the descriptor of its crash pipe.
         calls: the status pipe of each living call, by its pid.
         killed: the pids of the calls that SIGKILL was sent to.

@@ -166,11 +166,11 @@ class ForkServerProcess:
         self.pid = self._process.pid
 
     def lives(self) -> bool:
-        """Tell whether it has not ended, so that calls can be started."""
+        """Return whether it has not ended, so that calls can be started."""
         return self._process.poll() is None
 
     def start(self) -> WorkerProcess:
-        """Have a worker process started; `WorkerProcess.read_status` waits until the fork server is warm.
+        """Start a worker process; `WorkerProcess.read_status` waits until the fork server is warm.
 
         Raises:
             OSError: there are no descriptors left, or the fork server has ended.
@@ -269,7 +269,7 @@ class ForkServerClient:
             return self._server
 
     def start(self) -> WorkerProcess:
-        """Have a worker process started, as `ForkServerProcess.start` does.
+        """Start a worker process, as `ForkServerProcess.start` does.
 
         Raises:
             OSError: no process can be started.
@@ -282,7 +282,7 @@ class ForkServerClient:
                 return self.process().start()
 
     def stop(self) -> None:
-        """Have the fork server end once its calls have; the next call gets a new one."""
+        """End the fork server once its calls have ended; the next call gets a new one."""
         with self._lock:
             server, self._server = self._server, None
             if server is not None:
@@ -332,7 +332,7 @@ def _standard_first(path: Sequence[str]) -> list[str]:
 
 
 def _installed(package: str) -> tuple[str, int, int] | None:
-    """Return where a package is, and the identity of its file, which an installer writes anew."""
+    """Return where a package is, and the identity of its file, which an installer replaces."""
     with contextlib.suppress(ImportError, ValueError, AttributeError, OSError):
         origin = str(getattr(find_spec(package), "origin", None))
         found = Path(origin).stat()

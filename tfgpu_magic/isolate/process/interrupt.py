@@ -48,8 +48,8 @@ class InterruptEvent:
 
 
 @contextlib.contextmanager
-def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Have Ctrl-C call another handler in the block, where it comes to this thread and is not ignored."""
+def handling_interrupts(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Set another handler of Ctrl-C for the block, if Ctrl-C comes to this thread and is not ignored."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
@@ -62,8 +62,8 @@ def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None
 
 
 @contextlib.contextmanager
-def put_off(event: InterruptEvent | None = None) -> Iterator[None]:
-    """Have the handler of Ctrl-C run after the block, if it came within it: nothing is left half done.
+def deferring_interrupts(event: InterruptEvent | None = None) -> Iterator[None]:
+    """Run the handler of Ctrl-C after the block, if Ctrl-C came within it: nothing is left half done.
 
     Args:
         event: what Ctrl-C sets at once; if it has been taken when the block ends, the handler does not run.
@@ -76,7 +76,7 @@ def put_off(event: InterruptEvent | None = None) -> Iterator[None]:
             event.set()
 
     try:
-        with handled(handle):
+        with handling_interrupts(handle):
             yield
     finally:
         if came and (event is None or event.taken()):
@@ -84,8 +84,8 @@ def put_off(event: InterruptEvent | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def noted() -> Iterator[list[int]]:
-    """Have the first Ctrl-C in the block be noted only, in the list that is given: an answer is there to be kept."""
+def noting_interrupt() -> Iterator[list[int]]:
+    """Yield a list to which the first Ctrl-C in the block is only added: there is an answer to be kept."""
     came: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -93,5 +93,5 @@ def noted() -> Iterator[list[int]]:
             signal.default_int_handler(number, frame)
         came.append(number)
 
-    with handled(handle):
+    with handling_interrupts(handle):
         yield came

@@ -32,11 +32,12 @@ from traitlets import Type
 from traitlets.config import Config
 
 from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
 from tfgpu_magic.isolate import host_memory
+from tfgpu_magic.isolate.call import AGAIN, SHOW, SHOWN, CellText, Outcome
 from tfgpu_magic.isolate.process import wire, worker
-from tfgpu_magic.isolate.process.interrupt import put_off
-from tfgpu_magic.isolate.process.order import AGAIN, SHOW, SHOWN, CellFacts, CellSettings
-from tfgpu_magic.isolate.process.worker import Result, raised
+from tfgpu_magic.isolate.process.interrupt import deferring_interrupts
+from tfgpu_magic.isolate.process.worker import pickled_error
 from tfgpu_magic.isolate.values import changes, pickling, plain
 from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
 
@@ -48,10 +49,10 @@ Piece = tuple[tuple[str, ...], Pickled]
 
 _EXTENSION = "tfgpu_magic"  # the name by which users load it
 
-_CLASSES_STAY = (
+_CLASSES_STAY = msg(
     "it is a class of the notebook, which is not changed from there. Define it anew in the cell to get another."
 )
-_WIDGETS_STAY = "a widget lives in the process that made it."
+_WIDGETS_STAY = msg("a widget lives in the process that made it.")
 
 
 class CellPublisher(DisplayPublisher):  # type: ignore[misc,unused-ignore]  # IPython's
@@ -89,7 +90,7 @@ class Hook(DisplayHook):  # type: ignore[misc,unused-ignore]  # IPython's
     def __call__(self, result: Any = None) -> None:
         """Keep a value that the cell displays, and show the one before."""
         if self.value is not None:
-            self.shell.display_pub.publish(*shown(self.shell.display_formatter, self.value))
+            self.shell.display_pub.publish(*display_of(self.shell.display_formatter, self.value))
         self.value = result
 
 
@@ -109,7 +110,7 @@ class DisplayChannel:
         if os.getpid() != self._pid:  # a fork of the cell's process: the kernel's replies are not for it
             wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message))])
             return
-        with self._asking, put_off():  # what is printed after an interrupt is shown after this, too
+        with self._asking, deferring_interrupts():  # what is printed after an interrupt is shown after this, too
             self._shown += 1
             number = str(self._shown).encode()
             parts = [pickle.dumps(message)] if self._closed else [pickle.dumps(message), number]
@@ -127,7 +128,7 @@ class DisplayChannel:
             self._closed = True
 
 
-def shown(formatter: Any, value: object) -> tuple[Any, Any]:
+def display_of(formatter: Any, value: object) -> tuple[Any, Any]:
     """Return how a value is displayed, data and metadata; if that fails, its plain name."""
     try:
         data, metadata = formatter.format(value)
@@ -180,63 +181,61 @@ class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPytho
         self.shown = tuple(stb)
 
 
-def cell(connection: socket.socket, work: Sequence[memoryview]) -> Result:
-    """Run a cell, as the runner of `%%tf_gpu isolate`.
-
-    The first part of `work` is the cell's settings; the first part of the result's values is its facts.
-    """
-    settings: CellSettings = pickle.loads(work[0])  # noqa: S301  # from our own kernel
-    shell = _shell(connection, settings)
+def cell(connection: socket.socket, work: Sequence[memoryview]) -> Outcome:
+    """Run a cell, as the runner of `%%tf_gpu isolate`; the first part of `work` is its text."""
+    text: CellText = pickle.loads(work[0])  # noqa: S301  # from our own kernel
+    shell = _shell(connection, text)
     namespace = pickling.main_namespace()
-    namespace.update(_inputs(work[1:], settings))  # now, because a new shell resets `_` and `In`
+    namespace.update(_inputs(work[1:], text))  # now, because a new shell resets `_` and `In`
     shell.extension_manager.load_extension(_EXTENSION)
     before, classes = dict(namespace), _classes(namespace)
     hidden = {*shell.user_ns_hidden, *(name for name, part in before.items() if isinstance(part, StandIn))}
     digests = changes.digests({name: part for name, part in before.items() if name not in hidden})
-    result = shell.run_cell(settings.source, store_history=False)
+    result = shell.run_cell(text.source, store_history=False)
     worker.ignore_interrupts()
     error = result.error_before_exec or result.error_in_exec
     if error is not None:
         shell.displayhook()  # shows a value that came before it
     value = shell.displayhook.value
     same = {name: part for name, part in before.items() if namespace.get(name, ...) is part}
-    changed = changes.changed(digests, same)
-    bound = {name: namespace[name] for name in settings.outputs if name in namespace}
+    changed = changes.changed_names(digests, same)
+    bound = {name: namespace[name] for name in text.outputs if name in namespace}
     if error is not None:  # what it has not changed is in the notebook as it is there, and better: no handle
         bound = {name: part for name, part in bound.items() if name not in same or name in changed}
-    kept = {name: f"the cell has not bound {name}." for name in settings.outputs if name not in namespace}
+    unbound = (name for name in text.outputs if name not in namespace)
+    kept = {name: msg("the cell has not bound {name}.", name=name) for name in unbound}
     own = {name for name, part in bound.items() if isinstance(part, type) and before.get(name) is part}
     own |= {name for name, (kind, attributes) in classes.items() if _differ(attributes, _attributes(kind))}
     kept |= dict.fromkeys(sorted(own), _CLASSES_STAY)
     kept |= {name: _WIDGETS_STAY for name, part in {"": value, **bound}.items() if _is_widget(part)}
     values = {name: part for name, part in {"": value, **bound}.items() if name not in kept}
-    given, refused = _give(values)
+    given, refused = _pickle_together(values)
     kept |= refused
     display = None
-    if value is not None and not _ends_quietly(settings.source):
-        display = shown(shell.display_formatter, value)
+    if value is not None and not _ends_quietly(text.source):
+        display = display_of(shell.display_formatter, value)
     if "" in kept and display is not None:
         shell.display_pub.publish(*display)
     shell.display_pub.channel.close()
-    facts = CellFacts(
-        stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.passing, *shell.user_ns_hidden})),
+    outcome = Outcome(
+        failure=() if error is None else pickled_error(error, shown=shell.shown),
         kept=kept,
-        shown=display,
+        stays=tuple(_stays(before, namespace, {*text.outputs, *text.passing, *shell.user_ns_hidden})),
         changed=tuple(name for name in changed if name not in {*values, *kept}),
+        display=display,
     )
-    failed = () if error is None else raised(error, shown=shell.shown)
 
-    def outcome(pieces: Sequence[Piece], apart: Callable[[], Result] | None = None) -> Result:
-        complete = replace(facts, given=tuple((names, len(pickled.parts)) for names, pickled in pieces))
-        parts = (part for _, pickled in pieces for part in pickled.parts)
-        return Result(values=[memoryview(pickle.dumps(complete)), *parts], error=failed, apart=apart)
+    def with_pieces(pieces: Sequence[Piece], in_pieces: Callable[[], Outcome] | None = None) -> Outcome:
+        parts = tuple(part for _, pickled in pieces for part in pickled.parts)
+        brought = tuple((names, len(pickled.parts)) for names, pickled in pieces)
+        return replace(outcome, values=parts, given=brought, in_pieces=in_pieces)
 
     with contextlib.suppress(Exception):  # the cell may have changed its shell in any way
         shell.extension_manager.unload_extension(_EXTENSION)  # removes its report from the board: no exit handler runs
-    return outcome(given, lambda: outcome(_apart(values)[0]))
+    return with_pieces(given, lambda: with_pieces(_pickle_each(values)[0]))
 
 
-def call(connection: socket.socket, work: Sequence[memoryview]) -> Result:
+def call(connection: socket.socket, work: Sequence[memoryview]) -> Outcome:
     """Call a function, as the runner of calls from a process where IPython runs; its displays go to the kernel."""
     path = list(sys.path)
     shell = make(connection, types.ModuleType("tfgpu_magic_call"))  # the call's own names are not IPython's to fill
@@ -255,12 +254,12 @@ def make(connection: socket.socket, module: types.ModuleType, **traits: object) 
     return shell
 
 
-def _shell(connection: socket.socket, settings: CellSettings) -> Any:
-    shell = make(connection, sys.modules["__main__"], **settings.shell)
-    shell.execution_count = settings.number
+def _shell(connection: socket.socket, cell: CellText) -> Any:
+    shell = make(connection, sys.modules["__main__"], **cell.shell)
+    shell.execution_count = cell.number
     with contextlib.suppress(ValueError):  # a mode that only a newer IPython has
-        shell.InteractiveTB.set_mode(settings.traceback)
-    for name, (number, text) in settings.cells.items():
+        shell.InteractiveTB.set_mode(cell.traceback)
+    for name, (number, text) in cell.cells.items():
         entry = (len(text), None, text.splitlines(keepends=True), name)
         linecache.cache[name] = entry
         if hasattr(linecache, "_ipython_cache"):  # from which IPython 7 fills the other again
@@ -276,11 +275,11 @@ def _shell(connection: socket.socket, settings: CellSettings) -> Any:
 class StandIn:
     """A stand-in for a value of the notebook's that could not be sent: whatever is done with it raises why."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: Message) -> None:
         vars(self)["why"] = why
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise Unpicklable(f"{vars(self)['why']} Make it in the cell.")
+        raise Unpicklable(in_a_row((vars(self)["why"], "Make it in the cell.")))
 
     __getattr__ = __setattr__ = __delattr__ = __repr__ = __format__ = __reduce_ex__ = _refuse
     __call__ = __bool__ = __len__ = __iter__ = __next__ = __await__ = __enter__ = __exit__ = _refuse
@@ -289,57 +288,56 @@ class StandIn:
     __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
-def _inputs(work: Sequence[memoryview], settings: CellSettings) -> dict[str, object]:
+def _inputs(work: Sequence[memoryview], cell: CellText) -> dict[str, object]:
     """Return the notebook's names that were sent with the cell, and stand-ins for others that it may do without."""
-    ends = itertools.accumulate(settings.sent.values())
+    ends = itertools.accumulate(cell.sent.values())
     inputs, errors = pickling.load_each(
-        {name: work[end - count : end] for (name, count), end in zip(settings.sent.items(), ends, strict=True)}
+        {name: work[end - count : end] for (name, count), end in zip(cell.sent.items(), ends, strict=True)}
     )
-    missing = {
-        name: f"{name} cannot be made again in the cell's process ({type(error).__name__}: {error})."
-        for name, error in errors.items()
-    }
-    if refused := [why for name, why in missing.items() if name in settings.surely]:
-        raise Unpicklable("\n".join([*refused, pickling.ADVICE]))
-    return inputs | {name: StandIn(why) for name, why in {**settings.unsent, **missing}.items()}
+    text = "{name} cannot be made again in the cell's process ({kind}: {error})."
+    missing = {name: msg(text, name=name, kind=type(one).__name__, error=one) for name, one in errors.items()}
+    if refused := [why for name, why in missing.items() if name in cell.surely]:
+        raise Unpicklable(in_lines((*refused, pickling.ADVICE)))
+    return inputs | {name: StandIn(why) for name, why in {**cell.unsent, **missing}.items()}
 
 
-def _give(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, str]]:
+def _pickle_together(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, Message]]:
     """Pickle what is brought back, together if possible; return the pickles, and why the rest stays, by name."""
     try:
         together = _pickled(dict(values), "")
-        host_memory.demand(together.size)
+        host_memory.check_room(together.size)
     except (Unpicklable, OSError):
-        pieces, refused = _apart(values)
+        pieces, refused = _pickle_each(values)
     else:
         return [(tuple(values), together)], {}
     rest, size = dict[str, object](), 0
     for (name,), pickled in sorted(pieces, key=lambda piece: piece[1].size):  # the largest stay if there is no room
         size += pickled.size
         try:
-            host_memory.demand(size)
+            host_memory.check_room(size)
             rest[name] = values[name]
         except OSError as error:
-            refused[name] = str(error.strerror)
+            refused[name] = msg("{why}", why=error.strerror)
     return [(tuple(rest), _pickled(rest, "", plain.with_weights))], refused
 
 
-def _apart(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, str]]:
+def _pickle_each(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, Message]]:
     """Pickle each value by itself; return the pickles, and why the rest stays, by name."""
     pieces: list[Piece] = []
-    refused: dict[str, str] = {}
+    refused: dict[str, Message] = {}
     for name, part in values.items():
         for reduce in (plain.reduce, plain.with_weights) if name else (plain.reduce,):
             try:
                 _pickled(part, name or "its value", reduce)  # its error names the value
                 pieces.append(((name,), _pickled({name: part}, name, reduce)))
                 if name in refused:
-                    refused[name] += f" Its weights have come in {name}, as the list that set_weights() takes."
+                    weights = msg("Its weights have come in {name}, as the list that set_weights() takes.", name=name)
+                    refused[name] = in_a_row((refused[name], weights))
                 break
             except Unpicklable as error:
-                refused.setdefault(name, str(error))
+                refused.setdefault(name, error.message)
             except OSError as error:  # no room for its pickle
-                refused[name] = str(error.strerror)
+                refused[name] = msg("{why}", why=error.strerror)
                 break
     return pieces, refused
 
@@ -377,7 +375,7 @@ def _attributes(kind: type) -> dict[str, object]:
 
 
 def _differ(before: Mapping[str, object], now: Mapping[str, object]) -> bool:
-    """Tell whether any attribute is another object than before."""
+    """Return whether any attribute is another object than before."""
     return before.keys() != now.keys() or any(now[name] is not value for name, value in before.items())
 
 
@@ -389,7 +387,7 @@ def _cannot(do: str) -> Callable[..., NoReturn]:
 
 
 def _ends_quietly(source: str) -> bool:
-    """Tell whether a cell's last expression ends with a semicolon, so that its value is not shown."""
+    """Return whether a cell's last expression ends with a semicolon, so that its value is not shown."""
     nothing = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER)
     try:  # as IPython's display hook does, which before 8.4 has no function for it
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))

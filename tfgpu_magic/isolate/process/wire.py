@@ -76,7 +76,7 @@ def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()
     Raises:
         OSError: the other end is closed (`BrokenPipeError`), or there is no memory for the large parts.
     """
-    host_memory.demand(sum(len(part) for part in parts if len(part) > INLINE))
+    host_memory.check_room(sum(len(part) for part in parts if len(part) > INLINE))
     memories: list[_MappedMemory] = []
     shared: int | None = None
     alone = sum(len(part) >= ALONE for part in parts) < _MEMORIES

@@ -1,4 +1,4 @@
-"""The worker process, just forked: it sets itself up by its order, runs the call, answers and ends."""
+"""The worker process, just forked: it sets itself up as it is told, runs the call, answers and ends."""
 
 from __future__ import annotations
 
@@ -18,49 +18,29 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from importlib.machinery import ModuleSpec
-from multiprocessing import current_process
+from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any
 
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.frameworks import registry, self_report
-from tfgpu_magic.frameworks.runtime import RUNTIME, adopt
+from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.ground import host
+from tfgpu_magic.ground.message import in_a_row, in_commas, msg
+from tfgpu_magic.isolate.call import AGAIN, ANSWER, APART, LEAVE, Outcome, Setup
 from tfgpu_magic.isolate.process import wire
-from tfgpu_magic.isolate.process.order import AGAIN, ANSWER, APART, LEAVE, Order, WorkerFacts
 from tfgpu_magic.isolate.values import changes, failure, pickling, plain
 
 _FILE: Any = io.FileIO.__mro__[-2]
 _LASTING = (type, FunctionType, ModuleType)  # what a destructor may still need
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """How a call ended.
-
-    Attributes:
-        values: the parts of what it returns.
-        error: the parts of what it raised; empty where it raised nothing.
-        apart: makes the same in self-contained pieces, for a caller that could not unpickle it as a whole; None where
-            it is in one piece.
-        note: a sentence for the user.
-    """
-
-    values: Sequence[memoryview] = ()
-    error: Sequence[memoryview] = ()
-    apart: Callable[[], Result] | None = None
-    note: str = ""
-
-
-Runner = Callable[[socket.socket, Sequence[memoryview]], Result]
+Runner = Callable[[socket.socket, Sequence[memoryview]], Outcome]
 """Runs the work of a call: its connection, and the parts that its caller pickled."""
 
 
-def raised(error: BaseException, *, skip: int = 0, shown: Sequence[str] = ()) -> tuple[memoryview, ...]:
+def pickled_error(error: BaseException, *, skip: int = 0, shown: Sequence[str] = ()) -> tuple[memoryview, ...]:
     """Return the parts of an exception; see `failure.capture`.
 
     Args:
@@ -84,15 +64,15 @@ def run_call(connection: socket.socket, crash: int) -> None:
     with contextlib.suppress(ConnectionResetError):
         message = wire.receive(connection)
         if message is not None:
-            order: Order = pickle.loads(message.parts[0])  # noqa: S301  # from our own kernel
+            setup: Setup = pickle.loads(message.parts[0])  # noqa: S301  # from our own kernel
             try:
-                _run(connection, order)
+                _run(connection, setup)
             finally:
                 _shut_down()
     _flush()
 
 
-def call(connection: socket.socket, work: Sequence[memoryview]) -> Result:
+def call(connection: socket.socket, work: Sequence[memoryview]) -> Outcome:
     """Call a function; this is the runner of all calls of functions."""
     del connection
     try:
@@ -102,21 +82,23 @@ def call(connection: socket.socket, work: Sequence[memoryview]) -> Result:
         value = function(*arguments, **keywords)
     except BaseException as error:  # also SystemExit: it ends the call, and not this process
         ignore_interrupts()
-        return Result(error=raised(error, skip=1))
+        return Outcome(failure=pickled_error(error, skip=1))
     ignore_interrupts()
     title, returned = pickling.name_of(function), {id(value), *map(id, gc.get_referents(value))}
-    changed = ", ".join(changes.changed(digests, {n: part for n, part in given.items() if id(part) not in returned}))
-    copies = f"{title} changed only its own copies of {changed}: return what is to come back from a call."
-    note = copies if changed else ""
+    changed = changes.changed_names(digests, {n: part for n, part in given.items() if id(part) not in returned})
+    text = "{function} changed only its own copies of {names}: return what is to come back from a call."
+    note = msg(text, function=title, names=in_commas(changed)) if changed else None
     name = f"the result of {title}"
     try:
-        return Result(values=pickling.dump_self_contained(value, name, reduce=plain.reduce).parts, note=note)
+        return Outcome(values=pickling.dump_self_contained(value, name, reduce=plain.reduce).parts, note=note)
     except Unpicklable as error:
-        failed = Unpicklable(f"{error} value() of this error returns it with its weights only.", what=error.what)
+        weights = in_a_row((error.message, "value() of this error returns it with its weights only."))
+        failed = Unpicklable(weights, what=error.what)
         with contextlib.suppress(Unpicklable):
             values = pickling.dump_self_contained(value, name, reduce=plain.with_weights).parts
-            return Result(values=values, error=raised(failed), note=note)
-        return Result(error=raised(error.with_traceback(None)), note=note)  # the traceback shows only our own code
+            return Outcome(values=values, failure=pickled_error(failed), note=note)
+        failed = error.with_traceback(None)  # which shows only our own code
+        return Outcome(failure=pickled_error(failed), note=note)
 
 
 def _given(function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
@@ -128,13 +110,13 @@ def _given(function: Callable[..., object], args: Sequence[object], kwargs: Mapp
 
 
 def ignore_interrupts() -> None:
-    """Have interrupts undo nothing from now on."""
+    """Ignore interrupts from now on: they would undo what is there."""
     signal.signal(signal.SIGINT, lambda *_: None)
 
 
-def _run(connection: socket.socket, order: Order) -> None:
+def _run(connection: socket.socket, setup: Setup) -> None:
     here = os.getpid()
-    outcome = _work(connection, order)
+    outcome = _work(connection, setup)
     if os.getpid() != here:
         os._exit(0)  # a fork that the call has let return: the call itself answers
     if outcome is None:
@@ -150,63 +132,49 @@ def _run(connection: socket.socket, order: Order) -> None:
         _send(connection, outcome)
         # It waits, so that its memory can be read and its answer unpickled while it is still there.
         while (message := wire.receive(connection)) is not None and message.kind != LEAVE:
-            if message.kind == APART and outcome.apart is not None:
-                outcome = outcome.apart()
+            if message.kind == APART and outcome.in_pieces is not None:
+                outcome = outcome.in_pieces()
             if message.kind in (AGAIN, APART):  # others are receipts of displays whose wait was interrupted
                 _send(connection, outcome)
     except ConnectionError:  # the caller no longer waits
         return
     except OSError as error:
-        raise WorkerDied(
-            f"No answer can be given ({error}): most likely the call has closed descriptors that were not its own."
-        ) from None
+        text = "No answer can be given ({error}): most likely the call has closed descriptors that were not its own."
+        raise WorkerDied(msg(text, error=error)) from None
 
 
-def _send(connection: socket.socket, outcome: Result) -> None:
-    facts = WorkerFacts(values=len(outcome.values), note=outcome.note)
+def _send(connection: socket.socket, outcome: Outcome) -> None:
     with contextlib.suppress(Exception):  # the call may have left this process in any state, and facts are no answer
-        facts = replace(facts, uses=self_report.brief().uses)
-        if facts.uses:
-            facts = replace(facts, pools=tuple(registry.pools(settings=True)))
+        outcome = replace(outcome, uses=self_report.brief().uses)
+        if outcome.uses:
+            outcome = replace(outcome, pools=tuple(registry.pools(settings=True)))
     try:
-        wire.send(connection, ANSWER, [pickle.dumps(facts), *outcome.values, *outcome.error])
+        wire.send(connection, ANSWER, outcome.parts)
     except ConnectionError:
         raise
     except OSError as error:  # no room for a large result
-        facts = replace(facts, values=0)
-        wire.send(connection, ANSWER, [pickle.dumps(facts), *raised(error.with_traceback(None))])
+        failed = pickled_error(error.with_traceback(None))
+        wire.send(connection, ANSWER, replace(outcome, values=(), given=(), failure=failed).parts)
 
 
-def _work(connection: socket.socket, order: Order) -> Result | None:
-    """Carry out the order and return its result; None when no call follows it."""
+def _work(connection: socket.socket, setup: Setup) -> Outcome | None:
+    """Set this process up, and return the outcome of its call; None when no call follows."""
     try:
-        _set_up(order)
-        module, _, name = order.runner.partition(":")
+        _set_up(setup)
+        module, _, name = setup.runner.partition(":")
         runner: Runner = getattr(importlib.import_module(module), name)
         work = wire.receive(connection)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # an interrupt that came early is raised here
         return None if work is None else runner(connection, work.parts)
     except BaseException as error:  # a refused policy, a directory that is gone, an interrupt that came early
-        return Result(error=raised(error))
+        return Outcome(failure=pickled_error(error))
 
 
-def _set_up(order: Order) -> None:
+def _set_up(setup: Setup) -> None:
     """Set this process up as if the caller had started it, with the caller's environment and directory."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    host.caller = order.caller
-    adopt(order.environment)
-    RUNTIME.read_ceiling()  # before any code of the call could change the variable
-    sys.path[:], sys.argv[:] = order.path, order.arguments
-    importlib.invalidate_caches()
-    os.chdir(order.directory)
-    for take_over in order.inheritance:
-        with contextlib.suppress(OSError, ValueError):  # it may not raise everything that was lowered
-            take_over()
-    time.tzset()  # for the environment, which is new too
-    if order.key is not None:
-        current_process().authkey = order.key
-    sys.modules["__main__"] = _main(order)
-    _set_keras(order.keras)
+    for inherit in setup.inheritance:
+        inherit()
     sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # no constant; the old stream's output would be lost
     sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
     with contextlib.suppress(ValueError, AttributeError):
@@ -215,34 +183,12 @@ def _set_up(order: Order) -> None:
     random.seed()
     if "numpy" in sys.modules:  # all calls are forks of one process, and would draw the same numbers
         sys.modules["numpy"].random.seed()
-    if order.others.requests:
-        RUNTIME.ask_others(order.others)
-    if order.policy.requests or order.others.requests:
-        snapshot = order.snapshot
+    if setup.other_frameworks.requests:
+        RUNTIME.ask_others(setup.other_frameworks)
+    if setup.policy.requests or setup.other_frameworks.requests:
+        snapshot = setup.snapshot
         see = {} if snapshot is None else {"see": lambda: snapshot}
-        order.apply(order.policy, frameworks=order.frameworks, **see)
-
-
-def _main(order: Order) -> ModuleType:
-    """Return a new main module; from its file and name, `multiprocessing` makes it in processes that it starts."""
-    main: Any = ModuleType("__main__")
-    main.__package__ = order.package
-    if order.file is not None:
-        main.__file__ = order.file
-    if order.module is not None:
-        main.__spec__ = ModuleSpec(order.module, None, origin=order.file)
-    return main  # type: ignore[no-any-return]
-
-
-def _set_keras(settings: Mapping[str, Any]) -> None:
-    """Give Keras the settings that it has in the caller, before anything is made with it."""
-    keras: Any = sys.modules.get("keras")
-    if keras is None or not settings:
-        return
-    with contextlib.suppress(AttributeError, ValueError):  # another Keras than the caller's
-        for name in settings.keys() - {"policy"}:
-            getattr(keras.config, f"set_{name}")(settings[name])
-        keras.config.set_dtype_policy(keras.dtype_policies.deserialize(settings["policy"]))
+        setup.apply(setup.policy, frameworks=setup.frameworks, **see)
 
 
 class _WholeWrites(io.FileIO):

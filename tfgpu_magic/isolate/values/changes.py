@@ -21,7 +21,7 @@ def digests(values: Mapping[str, object]) -> dict[str, bytes]:
     return {name: digest for name, digest in found.items() if digest}
 
 
-def changed(before: Mapping[str, bytes], values: Mapping[str, object]) -> tuple[str, ...]:
+def changed_names(before: Mapping[str, bytes], values: Mapping[str, object]) -> tuple[str, ...]:
     """Return the names of the values that are not as they were before; one that pickles otherwise each time is none."""
     found = (name for name in before.keys() & values.keys() if _digest(values[name]) != before[name])
     return tuple(sorted(name for name in found if _digest(values[name]) == _digest(values[name])))
@@ -50,4 +50,4 @@ def _reduce(obj: Any) -> Any:
         return list, ([weight.numpy() for weight in weights if math.prod(weight.shape) <= _SMALL],)
     if (pandas := sys.modules.get("pandas")) is not None and isinstance(obj, pandas.DataFrame):
         return list, ([obj.index, obj.columns, *(obj.iloc[:, at].array for at in range(obj.shape[1]))],)  # no blocks
-    return plain.there(obj)
+    return plain.reduce_for_call(obj)

@@ -34,7 +34,7 @@ class _PyBuffer(ctypes.Structure):
     )
 
 
-def copied(pickled: Pickled) -> Pickled:
+def copy_for_later(pickled: Pickled) -> Pickled:
     """Return the value with memory of its own, so that its arrays may change before it is sent.
 
     Raises:
@@ -44,7 +44,7 @@ def copied(pickled: Pickled) -> Pickled:
     with _LOCK:
         copies = {place: copy for place in buffers if (copy := _earlier(place)) is not None}
         new = {place: buffer for place, buffer in buffers.items() if place not in copies}
-        host_memory.demand(sum(size for _, size in new))
+        host_memory.check_room(sum(size for _, size in new))
         for place, buffer in new.items():
             copies[place] = _COPIES[place] = memoryview(bytes(buffer))
     return Pickled(pickled.stream, tuple(copies[_address(buffer), buffer.nbytes] for buffer in pickled.buffers))

@@ -137,7 +137,7 @@ def _own_type(loaded: object) -> BaseException | None:
 
 def _again(pickled: Pickled) -> Any:
     """Unpickle it on trial, from copies: a `__setstate__` may change its memory, which is to be sent as it is."""
-    host_memory.demand(pickled.size)
+    host_memory.check_room(pickled.size)
     return pickling.load([memoryview(bytearray(part)) for part in pickled.parts], pickling.GuardedUnpickler)
 
 

@@ -25,6 +25,7 @@ import cloudpickle
 
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.ground import units
+from tfgpu_magic.ground.message import in_commas, msg
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.pickling import ROOTS
 
@@ -60,18 +61,20 @@ class ModelHandle:
         weights = "Send model.get_weights()"
         kind = sys.modules["keras"].Model
         if not hasattr(kind, "_unpickle_model"):
-            raise Unpicklable(f"{what} needs Keras 3.4 or later to leave its process. {weights}.", what=what)
+            text = "{model} needs Keras 3.4 or later to leave its process. {weights}."
+            raise Unpicklable(msg(text, model=what, weights=weights), what=what)
         try:
             _, (archive,) = kind.__reduce__(model)  # Keras' own method, whatever a subclass has in its place
             view = archive.getbuffer()
             names = set(_texts(json.loads(zipfile.ZipFile(archive).read("config.json"))))
         except Exception as error:  # whatever a get_config of the user's raises
             reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            raise Unpicklable(
-                f"{what} cannot be saved whole, and so cannot leave its process: {reason:.300}. {weights}, or give "
-                f"{type(model).__qualname__} a get_config().",
-                what=what,
-            ) from error
+            text = (
+                "{model} cannot be saved whole, and so cannot leave its process: {reason}. {weights}, or give {type} a "
+                "get_config()."
+            )
+            facts = {"model": what, "reason": reason[:300], "weights": weights, "type": type(model).__qualname__}
+            raise Unpicklable(msg(text, **facts), what=what) from error
         parts = _parts(model, names)
         brought = {name: part for name, part in parts.items() if _pickles(part)}
         parameters = sum(math.prod(weight.shape) for weight in model.weights)
@@ -96,11 +99,12 @@ class ModelHandle:
         given = dict(custom_objects or {})
         missing = [name for name in self.left_out if name not in given]
         if missing:
-            raise Unpicklable(
-                f"{', '.join(missing)}, of which the model {self.name!r} is made, could not be brought along. "
-                f"Define it here, and call load(custom_objects={{{missing[0]!r}: …}}).",
-                what=", ".join(missing),
+            text = (
+                "{missing}, of which the model {name} is made, could not be brought along. Define it here, and call "
+                "load(custom_objects={dict})."
             )
+            facts = {"missing": in_commas(missing), "name": repr(self.name), "dict": f"{{{missing[0]!r}: …}}"}
+            raise Unpicklable(msg(text, **facts), what=", ".join(missing))
         import keras
 
         with keras.saving.custom_object_scope({**pickling.load([memoryview(self.customs)]), **given}):
@@ -179,7 +183,7 @@ class TrainingHistory:
 
 
 def _texts(node: Any) -> Iterator[str]:
-    """Give every string in parsed JSON."""
+    """Yield every string in parsed JSON."""
     if isinstance(node, str):
         yield node
     elif isinstance(node, list | dict):

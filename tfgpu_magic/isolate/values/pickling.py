@@ -19,7 +19,7 @@ import pickletools
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
@@ -29,6 +29,7 @@ import cloudpickle
 from cloudpickle import cloudpickle as internals
 
 from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.isolate import host_memory
 
 APART = 64 * 2**10
@@ -117,14 +118,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]  # clou
 
     def _array(self, obj: Any) -> Any:
         """Check memory before it is copied: arrays of a subclass or not in one piece, and PyTorch's storages."""
-        if (mapped := by_file(obj, lasting=self.lasting)) is not NotImplemented:
+        if (mapped := reduce_by_file(obj, lasting=self.lasting)) is not NotImplemented:
             return mapped
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch.storage")
         if torch is not None and isinstance(obj, torch.TypedStorage | torch.UntypedStorage):
-            host_memory.demand(getattr(obj, "_untyped_storage", obj).nbytes())  # a typed one warns when it is asked
+            host_memory.check_room(getattr(obj, "_untyped_storage", obj).nbytes())  # a typed one warns when it is asked
         whole = numpy is None or not isinstance(obj, numpy.ndarray) or (type(obj) is numpy.ndarray and obj.flags.forc)
         if not whole:
-            host_memory.demand(obj.nbytes)
+            host_memory.check_room(obj.nbytes)
         return NotImplemented
 
 
@@ -141,7 +142,7 @@ class _Stream(io.BytesIO):
         """
         self._unchecked += memoryview(data).nbytes
         if self._unchecked >= host_memory.MARGIN:
-            host_memory.demand(self._unchecked)
+            host_memory.check_room(self._unchecked)
             self._unchecked = 0
         return super().write(data)
 
@@ -166,7 +167,7 @@ class SharingPickler(_Pickler):
         self.globals_ref[id(main_namespace())] = _Main(__name__="__main__")
 
 
-def by_file(array: Any, *, lasting: bool = False) -> Any:
+def reduce_by_file(array: Any, *, lasting: bool = False) -> Any:
     """Pickle an array whose memory is a mapped file by the file, so that what is written to it is in the file.
 
     A mapping that keeps its changes to itself, and an array of another kind, are pickled as usual.
@@ -234,34 +235,55 @@ def dump(value: object, name: str = "", *, reduce: Reduce | None = None) -> Pick
         Unpicklable: it cannot be pickled; the error names the part that cannot.
         OSError: there is no room for the pickle.
     """
-    return next(_dump(SharingPickler, {name: value}, reduce))
+    return _dumper(SharingPickler, reduce)(name, value)
 
 
-def dump_each(values: Mapping[str, object], *, reduce: Reduce | None = None) -> dict[str, Pickled]:
-    """Pickle values as `dump` does, each by itself, for `load_each`; what they share stays shared."""
-    return dict(zip(values, _dump(SharingPickler, values, reduce), strict=True))
+def dump_each(
+    values: Mapping[str, object], *, reduce: Reduce | None = None
+) -> tuple[dict[str, Pickled], dict[str, Unpicklable]]:
+    """Pickle values as `dump` does, each by itself, for `load_each`; what they share stays shared.
+
+    Returns:
+        The pickles, and why others could not be pickled, by name.
+    """
+    errors = dict[str, Unpicklable]()
+    while True:  # once more without all that fail: what they share with others is in their pickles
+        pieces, failed, dumped = dict[str, Pickled](), len(errors), _dumper(SharingPickler, reduce)
+        for name, value in values.items():
+            if name not in errors:
+                try:
+                    pieces[name] = dumped(name, value)
+                except Unpicklable as error:
+                    errors[name] = error
+        if len(errors) == failed:
+            return pieces, errors
 
 
 def dump_self_contained(value: object, name: str = "", *, reduce: Reduce | None = None) -> Pickled:
     """Pickle a value as `dump` does, with the globals that functions of `__main__` read: a self-contained pickle."""
-    return next(_dump(_Pickler, {name: value}, reduce))
+    return _dumper(_Pickler, reduce)(name, value)
 
 
-def _dump(kind: type[_Pickler], values: Mapping[str, object], reduce: Reduce | None) -> Iterator[Pickled]:
+def _dumper(kind: type[_Pickler], reduce: Reduce | None) -> Callable[[str, object], Pickled]:
+    """Return what pickles one value after the other, each by its name, with one memo."""
     stream, buffers = _Stream(), list[memoryview]()
     pickler = kind(stream, buffers, reduce)
-    for name, value in values.items():
+
+    def dumped(name: str, value: object) -> Pickled:
         try:
             pickler.dump(value)
+            # Not getbuffer(), which must be freed before its stream: Python's garbage collector may turn that round.
+            return Pickled(memoryview(stream.getvalue()), tuple(buffers))
         except Exception as error:  # whatever an object's own __reduce__ raises
             if isinstance(error, OSError) and error.errno == errno.ENOMEM:
                 raise
             raise Unpicklable(_message(value, name or "it", error, reduce), what=name) from error
-        # Not getbuffer(), which must be freed before its stream: Python's garbage collector may turn that round.
-        yield Pickled(memoryview(stream.getvalue()), tuple(buffers))
-        stream.seek(0)
-        stream.truncate()
-        buffers.clear()
+        finally:
+            stream.seek(0)
+            stream.truncate()
+            buffers.clear()
+
+    return dumped
 
 
 def dump_call(
@@ -377,12 +399,12 @@ class GuardedUnpickler(Unpickler):
         if (module, name) == _MODULE:
             return functools.partial(_import, found)  # without `self`, whose memo will hold it
         if guarded and not isinstance(found, type):
-            raise Unpicklable(
-                f"{module}.{name} is of TensorFlow's or Keras' own functions, and one that comes back could be called "
-                "and take the GPU here. Bring back what it returns; or name it by its module in what you bring back, "
-                "as in tf.nn.relu.",
-                what=f"{module}.{name}",
+            text = (
+                "{name} is of TensorFlow's or Keras' own functions, and one that comes back could be called and take "
+                "the GPU here. Bring back what it returns; or name it by its module in what you bring back, as in "
+                "tf.nn.relu."
             )
+            raise Unpicklable(msg(text, name=f"{module}.{name}"), what=f"{module}.{name}")
         return found
 
 
@@ -392,19 +414,18 @@ def _import(subimport: Callable[[str], Any], name: str) -> Any:
 
 
 def _is_guarded(module: str, thing: str) -> bool:
-    """Tell whether a module is of the packages in `ROOTS`; refuse one that would have to be imported."""
+    """Return whether a module is of the packages in `ROOTS`; refuse one that would have to be imported."""
     root = module.partition(".")[0]
     if root not in ROOTS:
         return False
     # Importing Keras costs little where TensorFlow is imported, which imports it at its first use.
     if root in sys.modules or "tensorflow" in sys.modules:
         return True
-    raise Unpicklable(
-        f"{thing} would import {'Keras' if root != 'tensorflow' else 'TensorFlow'} into a process that has not "
-        "done so: seconds, and half a GiB of memory. Bring back numpy arrays or plain Python values; or import it "
-        "there first, which takes no GPU memory.",
-        what=thing,
+    text = (
+        "{thing} would import {package} into a process that has not done so: seconds, and half a GiB of memory. Bring "
+        "back numpy arrays or plain Python values; or import it there first, which takes no GPU memory."
     )
+    raise Unpicklable(msg(text, thing=thing, package="TensorFlow" if root == "tensorflow" else "Keras"), what=thing)
 
 
 def load(parts: Sequence[memoryview], unpickler: Callable[..., pickle.Unpickler] = Unpickler) -> Any:
@@ -441,13 +462,13 @@ def _placeholder(stream: memoryview) -> bytes:
     return b"\x80\x05c%s\n_MISSING\n%s." % (__name__.encode(), b"\x94" * made)
 
 
-def _message(value: object, name: str, error: Exception, reduce: Reduce | None) -> str:
+def _message(value: object, name: str, error: Exception, reduce: Reduce | None) -> Message:
     if isinstance(error, Unpicklable):
-        return f"{name}: {error}"
+        return msg("{name}: {why}", name=name, why=error.message)
     place, part = _culprit(value, name, reduce, _DEPTH)
     what = f"{type(part).__module__}.{type(part).__qualname__}".removeprefix("builtins.")
-    inside = "" if place == name else f", in {place},"
-    return f"{name} cannot be sent to another process: a {what}{inside} cannot be pickled ({error})."
+    text = "{name} cannot be sent to another process: a {what}{inside} cannot be pickled ({error})."
+    return msg(text, name=name, what=what, inside="" if place == name else f", in {place},", error=error)
 
 
 def _culprit(value: object, place: str, reduce: Reduce | None, depth: int) -> tuple[str, object]:

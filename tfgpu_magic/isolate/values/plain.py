@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 from cloudpickle.cloudpickle import subimport
 
 from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.ground.message import msg
 from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.values.keras_objects import ModelHandle, TrainingHistory
 from tfgpu_magic.isolate.values.pickling import ROOTS
@@ -68,11 +69,11 @@ def reduce(obj: Any) -> Any:
         return NotImplemented
     if form is None:
         own = f"{kind.__module__}.{kind.__qualname__}"
-        raise Unpicklable(
-            f"{own} is an object of TensorFlow's or Keras', and cannot leave the process that made it. "
-            "Bring back numpy arrays or plain Python values that are made of it.",
-            what=own,
+        text = (
+            "{type} is an object of TensorFlow's or Keras', and cannot leave the process that made it. Bring back "
+            "numpy arrays or plain Python values that are made of it."
         )
+        raise Unpicklable(msg(text, type=own), what=own)
     try:
         plain = form(obj)
         return NotImplemented if plain is obj else _reduced(plain)
@@ -80,10 +81,12 @@ def reduce(obj: Any) -> Any:
         raise
     except Exception as error:  # TensorFlow's own: a deleted variable, a device that is lost
         what = _called(obj, name)
-        raise Unpicklable(f"{what} cannot be read to be sent: {error}", what=what) from error
+        raise Unpicklable(
+            msg("{what} cannot be read to be sent: {error}", what=what, error=error), what=what
+        ) from error
 
 
-def there(obj: Any) -> Any:
+def reduce_for_call(obj: Any) -> Any:
     """Pickle an object for a call: a Keras model with the classes it is made of, a `tf.function` as if untraced."""
     kind: Any = type(obj)
     if not _roots(kind) & ROOTS:
@@ -130,10 +133,8 @@ def _called(obj: object, name: str) -> str:
 def _array(tensor: Any) -> Any:
     """Return what `numpy()` returns, without the copy, to which no code would write."""
     if not hasattr(tensor, "numpy"):
-        raise Unpicklable(
-            f"{tensor} is symbolic: it has no value outside its function. Return it, and bring that back.",
-            what=str(tensor),
-        )
+        text = "{tensor} is symbolic: it has no value outside its function. Return it, and bring that back."
+        raise Unpicklable(msg(text, tensor=tensor), what=str(tensor))
     return tensor.numpy() if not len(tensor.shape) else _writable(tensor)
 
 
@@ -141,7 +142,7 @@ def _writable(tensor: Any) -> Any:
     """Return an array's memory, without a copy, as an array that can be written to where it arrives."""
     np: Any = sys.modules["numpy"]  # which TensorFlow, Keras and JAX import
     size = getattr(tensor, "nbytes", None) or math.prod(tensor.shape) * getattr(tensor.dtype, "size", 0)
-    host_memory.demand(size)  # that of a GPU is copied
+    host_memory.check_room(size)  # that of a GPU is copied
     array = np.asarray(tensor)
     if array.flags.writeable or array.dtype.hasobject:
         return array
@@ -159,7 +160,7 @@ def _host_storage(storage: Any) -> Any:
         warnings.simplefilter("ignore", UserWarning)  # typed storages are deprecated, and tensors pickled as such
         if storage.device.type in ("cpu", "meta"):
             return storage
-        host_memory.demand(storage.nbytes())
+        host_memory.check_room(storage.nbytes())
         return storage.cpu()
 
 

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.ground import units
 from tfgpu_magic.ground.message import in_a_row, in_lines
 from tfgpu_magic.insight.why import explaining
+from tfgpu_magic.isolate.call import CellCall
 from tfgpu_magic.isolate.cells import jobs
-from tfgpu_magic.isolate.cells.cell import Cell, CellLine, without_frames
+from tfgpu_magic.isolate.cells.cell import Cell, without_frames
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
-from tfgpu_magic.isolate.run import Options
-from tfgpu_magic.isolate.sinks import OwnStreams, submitted
+from tfgpu_magic.isolate.sinks import OwnStreams, of_running_cell
 from tfgpu_magic.notebook.words.table import ISOLATED
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.arguments import MOST_PARTS, separate
@@ -33,7 +32,7 @@ def prepare(parsed: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
     """Return what runs the cell and returns its value; or detaches it, and returns its job."""
     asked = parse(parsed.rest, parsed.frameworks)
     try:
-        sink, defer = (submitted(), jobs.deferred(shell).do) if asked.detach else (OwnStreams(), None)
+        sink, defer = (of_running_cell(), jobs.deferred(shell).do) if asked.detach else (OwnStreams(), None)
         prepared = Cell(shell, asked, cell, sink, explaining.explain_call, defer)
     except OSError as error:  # there is no memory for what it reads
         raise without_frames(error) from None
@@ -48,7 +47,7 @@ def answer(parsed: ParsedLine) -> None:
     print("Getting ready for isolated cells: TensorFlow is being imported for them.")
 
 
-def parse(line: str, frameworks: Literal["tensorflow", "all"] = "tensorflow") -> CellLine:
+def parse(line: str, frameworks: Literal["tensorflow", "all"] = "tensorflow") -> CellCall:
     """Return what the text after `isolate` asks; a policy word may be a flag there, as in `--limit 2GiB`.
 
     Raises:
@@ -63,18 +62,18 @@ def parse(line: str, frameworks: Literal["tensorflow", "all"] = "tensorflow") ->
         policy += _word(token, begun=bool(policy))
     sent = given.get("-i")
     more = sent is not None and sent.startswith("+")
-    return CellLine(
+    options: dict[str, Any] = {flag[2:]: value for flag, value in given.items() if flag.startswith("--") and value}
+    if "gpus" in options:
+        options["gpus"] = _count(options["gpus"])
+    return CellCall.checked(
+        policy=parser.parse(" ".join(policy)) if policy else NOTHING,
+        frameworks=frameworks,
         inputs=None if sent is None or more else _names(sent),
         also=_names(sent.replace("+", "")) if sent is not None and more else (),
         outputs=_names(given.get("-o", "-")),
-        options=Options(
-            policy=parser.parse(" ".join(policy)) if policy else NOTHING,
-            gpus=_count(given["--gpus"]) if "--gpus" in given else None,
-            timeout=units.seconds(given["--timeout"]) if "--timeout" in given else None,
-            frameworks=frameworks,
-        ),
         detach="--detach" in given,
         flags="".join(f" {flag} {value}".rstrip() for flag, value in given.items()),
+        **options,
     )
 
 

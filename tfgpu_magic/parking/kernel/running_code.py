@@ -47,7 +47,7 @@ def block(shell: Any, gate: Gate) -> Iterator[str]:
     yield from (f"signal.{name}" for name in _ITIMERS if signal.getitimer(getattr(signal, name))[0])
     yield from (f"handler of {name}" for name in _handled())
     timers = {one.name for one in threading.enumerate() if isinstance(one, threading.Timer)}
-    yield from timers - {"tfgpu_magic-idle-release"} | {*user_code.others()}
+    yield from timers - {"tfgpu_magic-idle-release"} | {*user_code.other_threads()}
     for loop in _loops(shell):
         yield from waiting(loop)
 
