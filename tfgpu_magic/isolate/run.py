@@ -176,7 +176,7 @@ def _others(lease: Lease, for_all: Policy) -> Policy:
     words = Policy(tuple(request for request in for_all if isinstance(request, Memory | Reset)))
     if words.memory and not set(words.memory) <= set(lease.policy.memory):  # in bytes, of GPUs of its own
         words = Policy(lease.policy.memory)
-    return engine.current().others.asked.then(words)
+    return engine.current().asked_of_all.then(words)
 
 
 def _keras_settings() -> dict[str, Any]:
