@@ -145,8 +145,8 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
             return
         if _said_since(before):
             return
-        plan, why = replace(_least(policy), configured=True), str(error) or type(error).__name__
-        held = _fall_back(plan)
+        why = str(error) or type(error).__name__
+        plan, held = _fall_back(policy, configured=True)
     if why:
         verdict = f"cannot be had in full. `{plan.asked}` is in force instead." if held else "is NOT in force."
         configured.warn(f"{head}{verdict}\n{why}")
@@ -157,21 +157,23 @@ def _said_since(plan: Plan) -> bool:
     return RUNTIME.current.asked != plan.asked
 
 
-def _least(policy: Policy) -> Plan:
-    """Return what can be enforced whatever the GPUs are; once CUDA has started, its list of GPUs is fixed."""
-    return least(policy, RUNTIME.ceiling, frozen=frozen())
+def _fall_back(policy: Policy, *, configured: bool) -> tuple[Plan, bool]:
+    """Apply what can be enforced whatever the GPUs are: variables, and GPUs that only TensorFlow can still hide.
 
+    Once CUDA has started, its list of GPUs is fixed.
 
-def _fall_back(plan: Plan) -> bool:
-    """Apply the least plan: its variables, and GPUs that only TensorFlow can still hide; tell whether all of it is."""
+    Returns:
+        The plan, and whether all of it is in force.
+    """
+    plan = replace(least(policy, RUNTIME.ceiling, frozen=frozen()), configured=configured)
     RUNTIME.write(plan)
-    if plan.show:
-        try:
+    try:
+        if plan.show:
             devices.configure(plan.tensorflow)
-        except Exception as error:  # TensorFlow's have no common root
-            import_hook.warn(f"tfgpu_magic: GPUs that are to be hidden from TensorFlow are not: {error}")
-            return False
-    return True
+    except Exception as error:  # TensorFlow's have no common root
+        import_hook.warn(f"tfgpu_magic: GPUs that are to be hidden from TensorFlow are not: {error}")
+        return plan, False
+    return plan, True
 
 
 def enforce_again() -> None:
@@ -237,11 +239,10 @@ def at_import() -> None:
         devices.configure(plan.tensorflow)
     except Exception as error:  # TensorFlow's have no common root
         why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {str(error) or type(error).__name__}"
-        instead = _least(GROWS)
-        held = _fall_back(instead)
+        instead, held = _fall_back(GROWS, configured=False)
         if _configured is None and held:
             takes = "TensorFlow takes what it needs of the GPUs that it sees."
-            takes = takes if instead.tensorflow.grows else str(instead.notes[0])
+            takes = takes if instead.grows else str(instead.notes[0])
             import_hook.warn(f"{why}\n`{instead.asked}` is in force instead: {takes}")
         else:
             import_hook.warn(why)
@@ -280,9 +281,11 @@ def tell_others() -> None:
 
     The GPUs of a configured policy are chosen then.
     """
+    plan = RUNTIME.current
     try:
-        if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
-            _choose(RUNTIME.current)
+        waits_to_choose = plan.configured and not plan.judged and plan.asked.choice is not None
+        if waits_to_choose and not importing():  # TensorFlow imports JAX; what is for itself waits for its own import
+            enforce_nearest()
         if not (every_framework().needed() and (RUNTIME.current.asked_of_all.requests or RUNTIME.ceiling)):
             return
         snapshot = _looked()
@@ -299,12 +302,6 @@ def tell_others() -> None:
     except Exception:
         hold_to_least()
         raise
-
-
-def _choose(plan: Plan) -> None:
-    """Choose the GPUs of a configured policy that waits, for all frameworks."""
-    if plan.configured and not plan.judged and plan.asked.choice is not None:
-        enforce_nearest()
 
 
 def _looked() -> Snapshot:

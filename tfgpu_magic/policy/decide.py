@@ -61,9 +61,10 @@ def decide(
         TooLate: a new process could enforce it.
     """
     if not strict:
-        return _nearest(asked, snapshot, process, owners)
+        process = process._replace(asked=NOTHING, settled=NOTHING)
+        return _first_possible(asked, snapshot, process, owners, strict=False)
     if frameworks == "tensorflow":
-        plan = _for_user(asked, snapshot, process, owners, restart=restart, room=room)
+        plan = _first_possible(asked, snapshot, process, owners, strict=True, restart=restart, room=room)
         if process.frameworks and (process.asked_of_all.requests or process.ceiling is not None):
             plan = with_others(plan, snapshot, process)
         return replace(plan, notes=(*plan.notes, *other_frameworks.notes(plan, process)))
@@ -76,7 +77,7 @@ def decide(
 
     if not process.anew and any(one.fixed for one in process.frameworks):
         extended(draft(own, snapshot, alone))  # what is free does not matter where it is too late
-    plan = extended(_for_user(own, snapshot, alone, owners, restart=restart, room=room))
+    plan = extended(_first_possible(own, snapshot, alone, owners, strict=True, restart=restart, room=room))
     return _beside_keras(replace(plan, notes=(*plan.notes, *other_frameworks.notes(plan, process))), process)
 
 
@@ -177,57 +178,46 @@ def least(policy: Policy, ceiling: Ceiling | None = None, *, frozen: bool = Fals
     return Plan(asked=words, settled=words, tensorflow=grown, blind=True)
 
 
-def _for_user(
+def _first_possible(
     policy: Policy,
     snapshot: Snapshot,
     process: ProcessState,
     owners: Callable[[], Mapping[int, str]],
     *,
-    restart: bool | None,
-    room: bool,
+    strict: bool,
+    restart: bool | None = None,
+    room: bool = True,
 ) -> Plan:
     """Return the plan for TensorFlow; the arguments, and what is raised, are as of `decide`."""
     again = process.asked.then(policy).asks_the_same(process.asked)
-    if process.stage is Stage.READY and again and not (process.changed or process.forked or process.finds_no_gpu):
+    begun = process.stage is Stage.READY and not (process.changed or process.forked or process.finds_no_gpu)
+    if strict and again and begun:
         there = process.plan or Plan(asked=process.asked, settled=process.settled)
         return replace(renew(there, snapshot, waits=False), in_force=True)
     if process.fixed:
-        raise refusal.too_late(policy, process, lambda: _beside(policy, snapshot, process))
-    plan = draft(policy, snapshot, process)
-    if not room:
-        return plan
-    if found := fit.at_start(plan.devices):
-        lead = "\nFits now:\n  " if restart is None else "\nFits after a restart:\n  "
-        ways = (way for way in similar(policy, found, plan.devices, snapshot, process) if _fits(way, snapshot, process))
-        why = fit.describe(found, snapshot.processes, owners())
-        raise Refused(why.offering(lead, ways, restarts=bool(restart)))
-    crowding = fit.crowding(plan.devices, grows=plan.grows)
-    promised = promises.notes(plan.devices, process.promises, owners)
-    return replace(plan, notes=(*plan.notes, *crowding, *promised))
-
-
-def _nearest(
-    policy: Policy, snapshot: Snapshot, process: ProcessState, owners: Callable[[], Mapping[int, str]]
-) -> Plan:
-    """Return the plan for TensorFlow where nobody is there to change what cannot be had; `owners` is as of `decide`.
-
-    Raises:
-        TooLate: nothing can be set in this process any more.
-    """
-    process = process._replace(asked=NOTHING, settled=NOTHING)
-    if process.fixed:
-        raise refusal.too_late(policy, process)
+        raise refusal.too_late(policy, process, (lambda: _beside(policy, snapshot, process)) if strict else None)
     why: Message | None = None
-    for words in easier(policy, snapshot, process):
+    for words in (policy,) if strict else easier(policy, snapshot, process):
         try:
             plan = draft(words, snapshot, process)
         except Refused as error:
+            if strict:
+                raise
             why = why or error.reason
             continue
-        found = fit.at_start(plan.devices)
+        found = fit.at_start(plan.devices) if room else []
+        if not found and strict and room:
+            crowding = fit.crowding(plan.devices, grows=plan.grows)
+            promised = promises.notes(plan.devices, process.promises, owners)
+            return replace(plan, notes=(*plan.notes, *crowding, *promised))
         if not found:
             return replace(plan, unmet=None if process.finds_no_gpu else why)
         why = why or fit.describe(found, snapshot.processes, owners())
+        if strict:
+            lead = "\nFits now:\n  " if restart is None else "\nFits after a restart:\n  "
+            ways = similar(policy, found, plan.devices, snapshot, process)
+            fitting = (way for way in ways if _fits(way, snapshot, process))
+            raise Refused(why.offering(lead, fitting, restarts=bool(restart)))
     if snapshot.absent:
         return least(policy, frozen=process.frozen)
     return replace(least(policy, process.ceiling, frozen=process.frozen), unmet=why)
