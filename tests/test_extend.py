@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.ground.answer import Answer, Part, facts, grid, headline, to_paste
 from tfgpu_magic.notebook.words import table
-from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState
+from tfgpu_magic.policy.plan import FrameworkPlan, FrameworkState
 from tfgpu_magic.policy.word import ParsedLine, Word
 from tfgpu_magic.simgpu import Machine
 
@@ -34,13 +35,12 @@ class Limited(Novum):
     def version(self) -> tuple[int, ...]:
         return (1, 0)
 
-    def plan(self, wanted: FrameworkRequest, _: FrameworkState) -> FrameworkPlan:
+    def plan(self, wanted: FrameworkPlan, _: FrameworkState) -> FrameworkPlan:
         sizes = [f"{size // MIB} MiB" for size in wanted.limits.values()]
-        takes = f"at most {', '.join(sizes)}"
-        return FrameworkPlan(framework=self.name, limits=wanted.limits, fractions=wanted.fractions, takes=takes)
+        return replace(wanted, takes=f"at most {', '.join(sizes)}")
 
-    def configure(self, plan: FrameworkPlan) -> None:
-        self.told = plan
+    def configure(self, part: FrameworkPlan) -> None:
+        self.told = part
 
     def pools(self) -> Sequence[Pool]:
         limits = {} if self.told is None else self.told.limits

@@ -24,7 +24,9 @@ from tests.processes import run
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.tensorflow import arrays
-from tfgpu_magic.policy.framework_plan import FrameworkPlan
+from tfgpu_magic.ground.snapshot import Gpu
+from tfgpu_magic.policy.fit import Device
+from tfgpu_magic.policy.plan import FrameworkPlan
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.tell import message
@@ -129,5 +131,6 @@ def test_a_fraction_of_what_cuda_counts_is_the_limit_that_was_asked(
     now = Pool("PyTorch", "cuda:0", "GPU-0", in_use=0, peak=0, limit=limit * cuda // driver)
     monkeypatch.setattr(registry, "pools", lambda: [now])
 
-    assert not registry.changed([FrameworkPlan(framework="PyTorch", limits={"GPU-0": limit})])
-    assert registry.changed([FrameworkPlan(framework="PyTorch", limits={"GPU-0": limit * 9 // 10})])
+    gpu = Gpu(index=0, uuid="GPU-0")
+    assert not registry.changed([FrameworkPlan(framework="PyTorch", devices=(Device(gpu, (limit,)),))])
+    assert registry.changed([FrameworkPlan(framework="PyTorch", devices=(Device(gpu, (limit * 9 // 10,)),))])

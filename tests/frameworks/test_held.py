@@ -31,7 +31,7 @@ RESUME_FITS = RESUME.replace("99GiB", "1GiB")
 SEEN = "import tensorflow as tf; tf.config.get_visible_devices('GPU')"
 NOW = "from tfgpu_magic.engine import engine; str(engine.current().asked)"
 KERAS = {"KERAS_BACKEND": "jax"}
-DEFECT = "import tfgpu_magic.engine.every_framework as e; e.with_others = lambda *_: 1 / 0"
+DEFECT = "import tfgpu_magic.engine.enforcement as e; e.with_others = lambda *_: 1 / 0"
 DEFECT_OF_JAX = "from tfgpu_magic.frameworks.jax.framework import Jax; Jax.plan = lambda *_: 1 / 0"
 DEFECT_OF_ONE = "from tfgpu_magic.frameworks.torch.framework import Torch; Torch.plan = lambda *_: 1 / 0"
 BROKEN = "import tfgpu_magic.engine.enforcement as a; a.look_well = lambda: 1 / 0"

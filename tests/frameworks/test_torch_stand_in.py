@@ -8,6 +8,7 @@ import re
 import sys
 from dataclasses import replace
 from decimal import Decimal
+from itertools import starmap, zip_longest
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -27,7 +28,7 @@ from tfgpu_magic.ground.report import Figure
 from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.insight.freeing import free
 from tfgpu_magic.policy.fit import Device
-from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState
+from tfgpu_magic.policy.plan import FrameworkPlan, FrameworkState
 from tfgpu_magic.policy.process_state import Stage
 
 ALL = "cuda:0", "cuda:1"
@@ -39,9 +40,10 @@ def uuids() -> tuple[str, str]:
 
 
 def limited(*fractions: str) -> FrameworkPlan:
-    """Return a plan for two GPUs, the first of which are limited."""
-    those = {uuid: Decimal(fraction) for uuid, fraction in zip(uuids(), fractions, strict=False)}
-    return FrameworkPlan(framework="PyTorch", fractions=those, gpus=frozenset(uuids()))
+    """Return what is done about PyTorch on two GPUs, the first of which are limited."""
+    limits = [(int(Decimal(fraction) * GIB),) for fraction in fractions]
+    gpus = (Gpu(index=number, uuid=uuid, total=GIB) for number, uuid in enumerate(uuids()))
+    return FrameworkPlan(framework="PyTorch", devices=tuple(starmap(Device, zip_longest(gpus, limits, fillvalue=()))))
 
 
 def fractions(torch: Any) -> list[float]:
@@ -199,15 +201,15 @@ def test_a_limit_that_pytorch_would_not_heed_is_refused_and_a_configured_one_is_
     state: dict[str, Any], why: str
 ) -> None:
     device = Device(gpu=Gpu(index=0, uuid="GPU-1", total=16 * GIB), limits=(4 * GIB,))
-    wanted, now = FrameworkRequest(devices=(device,), grows=True), FrameworkState(version=(2, 13), **state)
+    wanted, now = FrameworkPlan(devices=(device,), growth=True), FrameworkState(version=(2, 13), **state)
 
     with pytest.raises(Refused, match=re.escape(why)):
         Torch().plan(wanted, now)
-    made = Torch().plan(replace(wanted, asked=False), now)
+    made = Torch().plan(wanted, replace(now, strict=False))
 
     assert str(made.unmet).startswith(why)
     assert all(made.environment[name] is None for name in state.get("environment", ()))
-    assert not Torch().plan(FrameworkRequest(grows=True), now).unmet
+    assert not Torch().plan(FrameworkPlan(growth=True), now).unmet
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_a_kernel_without_the_extension_says_what_is_free_and_stays_as_it_is(cli
 def test_what_is_applied_is_in_force_and_the_extension_is_loaded_for_it(client: BlockingKernelClient) -> None:
     facts = ask(client, f"apply('visible 1; limit 1GiB', {ask(client, 'state()')['now'] + 60})")
     limits = execute(client, LIMITS)
-    others = execute(client, "from tfgpu_magic.engine import engine; print(engine.current().others.asked)")
+    others = execute(client, "from tfgpu_magic.engine import engine; print(engine.current().asked_of_all)")
     again = ask(client, "state()")
 
     assert others == "limit 1GiB\n"
@@ -153,7 +153,7 @@ def test_a_new_kernel_has_what_every_framework_was_asked_too(server: Server, cli
     planned = ask(client, "state('visible 0; limit 1GiB')")["plan"]
     fresh = server.connect(server.call("kernels", {"name": "python3"})["id"])
     facts = ask(fresh, f"resume({planned['policy']!r}, {planned['others']!r})")
-    others = execute(fresh, "from tfgpu_magic.engine import engine; print(engine.current().others.asked)")
+    others = execute(fresh, "from tfgpu_magic.engine import engine; print(engine.current().asked_of_all)")
     fresh.stop_channels()
 
     assert (planned["outcome"], planned["others"]) == ("late", "limit 1GiB")
@@ -163,7 +163,7 @@ def test_a_new_kernel_has_what_every_framework_was_asked_too(server: Server, cli
 
 def test_a_new_kernel_says_what_holds_where_tensorflows_words_are_refused(client: BlockingKernelClient) -> None:
     facts = ask(client, "resume('limit 99GiB', 'limit 1GiB')")
-    others = execute(client, "from tfgpu_magic.engine import engine; print(engine.current().others.asked)")
+    others = execute(client, "from tfgpu_magic.engine import engine; print(engine.current().asked_of_all)")
 
     assert facts["outcome"] == "refused"
     assert facts["reason"].startswith("`limit 99GiB` is NOT in force. `limit 1GiB` is, for every framework. GPU 0")

@@ -9,7 +9,7 @@ from tfgpu_magic.engine import engine
 from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.policy.parser import parse
-from tfgpu_magic.policy.plan import Plan
+from tfgpu_magic.policy.plan import FrameworkPlan, Plan
 from tfgpu_magic.policy.policy import NOTHING
 from tfgpu_magic.policy.process_state import ProcessState, Stage
 
@@ -29,6 +29,8 @@ def test_a_process_that_starts_from_here_is_told_what_this_one_is(monkeypatch: p
 def test_where_nothing_is_asked_under_a_ceiling_and_tensorflow_sees_no_gpu_no_policy_is_said_to_be_set(
     stage: Stage,
 ) -> None:
-    summary = self_report._summary(ProcessState(stage=stage), Plan(asked=NOTHING, settled=GROWTH, growth=True))
+    summary = self_report._summary(
+        ProcessState(stage=stage), Plan(asked=NOTHING, settled=GROWTH, tensorflow=FrameworkPlan(growth=True))
+    )
 
     assert summary.endswith(" No policy is set.")

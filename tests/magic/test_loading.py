@@ -66,7 +66,7 @@ def test_a_first_policy_imports_nothing_that_only_other_frameworks_a_ceiling_or_
     with Machine.create("1x8GiB") as machine:
         done = machine.run([sys.executable, "-c", code], env=QUIET, capture_output=True, text=True)
     rooms = {"engine.every_framework", "engine.offers", "frameworks.registry", "isolate.leasing"}
-    rooms |= {"policy.ceiling", "policy.framework_plan"}
+    rooms |= {"policy.ceiling"}
     imported = set(done.stdout.split())
 
     assert done.returncode == 0, done.stderr

@@ -10,10 +10,10 @@ from tests.policy.test_plan import after, check, gpu, kernel, planned, snapshot
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
-from tfgpu_magic.policy import fallback
 from tfgpu_magic.policy.ceiling import Ceiling, read, safe
+from tfgpu_magic.policy.decide import decide
 from tfgpu_magic.policy.parser import parse
-from tfgpu_magic.policy.plan import Plan, make
+from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.process_state import DEVICES, ProcessState, Stage
 
 MOST = int(0.4 * 8 * 1024) * MIB
@@ -111,16 +111,16 @@ def test_a_first_cell_can_be_run_again_when_it_is_in_force_and_no_other() -> Non
 def test_without_figures_nothing_is_promised_but_no_gpu(words: str) -> None:
     here = ProcessState(ceiling=read("limit 40%"))
     with pytest.raises(Refused, match="cannot be held now") as refused:
-        make(parse(words), BLIND, here)
+        decide(parse(words), BLIND, here)
 
     assert [way.words for way in refused.value.tries] == ["visible none"]
-    assert make(parse("visible none"), BLIND, here).environment[DEVICES] == "-1"
+    assert decide(parse("visible none"), BLIND, here).environment[DEVICES] == "-1"
 
 
 def test_on_a_machine_without_gpus_it_is_no_matter() -> None:
     nothing = Snapshot(time=0.0, error="There is no NVIDIA driver here.", absent=True)
 
-    assert make(parse("growth"), nothing, ProcessState(ceiling=read("limit 40%"))).growth
+    assert decide(parse("growth"), nothing, ProcessState(ceiling=read("limit 40%"))).growth
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_on_a_machine_without_gpus_it_is_no_matter() -> None:
     ],
 )
 def test_a_configured_policy_falls_to_the_nearest_under_it(words: str, in_force: str) -> None:
-    made, _ = fallback.nearest(parse(words), snapshot(*ROOM), kernel(*ROOM, ceiling=read("limit 40%")))
+    made = decide(parse(words), snapshot(*ROOM), kernel(*ROOM, ceiling=read("limit 40%")), strict=False)
 
     assert str(made.asked) == in_force
     assert all(0 < sum(device.limits) <= MOST for device in made.devices)
@@ -145,7 +145,8 @@ def test_a_configured_policy_falls_to_the_nearest_under_it(words: str, in_force:
 @pytest.mark.parametrize("frozen", [False, True])
 def test_the_last_fallback_under_it_uses_no_gpu(frozen: bool) -> None:
     here = ProcessState(ceiling=read("limit 40%"), frozen=frozen)
-    made, why = fallback.nearest(parse("limit 20%"), BLIND, here)
+    made = decide(parse("limit 20%"), BLIND, here, strict=False)
+    why = made.unmet
 
     assert str(made.asked) == "visible none"
     assert made.environment == {DEVICES: "-1"}

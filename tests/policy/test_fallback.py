@@ -9,7 +9,7 @@ import pytest
 from tests.policy.test_plan import gpu, kernel, snapshot
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
-from tfgpu_magic.policy import fallback
+from tfgpu_magic.policy.decide import decide, foreseen, waits
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.process_state import DEVICES, GROWTH, ProcessState, Stage
 
@@ -20,7 +20,8 @@ ROOM = (gpu(0, 7.5), gpu(1, 7), gpu(2, 3), FULL)
 
 
 def near(words: str, gpus: tuple[Gpu, ...] = ROOM, **more: object) -> str:
-    plan, why = fallback.nearest(parse(words), snapshot(*gpus), kernel(*gpus, **more))
+    plan = decide(parse(words), snapshot(*gpus), kernel(*gpus, **more), strict=False)
+    why = plan.unmet
     assert bool(why) == (str(plan.asked) != words)
     assert plan.judged
     return str(plan.asked)
@@ -59,19 +60,22 @@ def test_what_cannot_be_had_falls_to_the_nearest_that_can(words: str, held: str)
 @pytest.mark.parametrize("words", ["limit 7.4GiB", "visible 7; limit 1GiB", "growth; limit 0=1GiB"])
 @pytest.mark.parametrize("more", [{}, {"stage": Stage.READY}])
 def test_a_note_on_what_cannot_be_had_is_sentences_and_no_lines_to_say(words: str, more: dict[str, Stage]) -> None:
-    waits = fallback.waits(parse(words), None)
-    (note, *_) = fallback.foreseen(waits, snapshot(*ROOM), kernel(*ROOM, **more)).notes
+    waiting = waits(parse(words), None)
+    (note, *_) = foreseen(waiting, snapshot(*ROOM), kernel(*ROOM, **more)).notes
 
     assert not note.tries
 
 
 def test_a_lost_gpu_is_left_out_and_the_others_are_named_so_that_cuda_understands() -> None:
     gpus = (gpu(0), LOST, gpu(2))
-    plan, why = fallback.nearest(parse("limit 40%"), snapshot(*gpus), kernel(gpu(0), gpu(2)))
+    plan = decide(parse("limit 40%"), snapshot(*gpus), kernel(gpu(0), gpu(2)), strict=False)
+    why = plan.unmet
 
     assert (str(plan.asked), why) == ("limit 40%", None)  # CUDA does not show it
 
-    plan, why = fallback.nearest(parse("visible 1,2; limit 40%"), snapshot(*gpus), kernel(gpu(0), gpu(2)))
+    plan = decide(parse("visible 1,2; limit 40%"), snapshot(*gpus), kernel(gpu(0), gpu(2)), strict=False)
+
+    why = plan.unmet
 
     assert str(plan.asked) == "visible 2; limit 40%"
     assert plan.environment[DEVICES] == "GPU-2"
@@ -80,7 +84,8 @@ def test_a_lost_gpu_is_left_out_and_the_others_are_named_so_that_cuda_understand
 @pytest.mark.parametrize("words", ["growth", "limit 2GiB", "pick; limit 2GiB", "split 2", "limit 0=1GiB 1=40%"])
 @pytest.mark.parametrize("absent", [True, False])
 def test_where_no_gpu_is_known_memory_grows(words: str, absent: bool) -> None:
-    plan, why = fallback.nearest(parse(words), BLIND._replace(absent=absent), ProcessState())
+    plan = decide(parse(words), BLIND._replace(absent=absent), ProcessState(), strict=False)
+    why = plan.unmet
 
     assert plan.environment.get(GROWTH) == "true" or absent
     assert bool(why) == (not absent and words != "growth")  # a machine without GPUs is nothing to warn of
@@ -96,7 +101,7 @@ def test_where_no_gpu_is_known_memory_grows(words: str, absent: bool) -> None:
 def test_where_no_gpu_is_known_those_that_the_policy_names_are_seen(
     here: dict[str, Any], asked: str, variables: dict[str, str]
 ) -> None:
-    plan, _ = fallback.nearest(parse("visible 2,3; limit 4GiB"), BLIND, ProcessState(**here))
+    plan = decide(parse("visible 2,3; limit 4GiB"), BLIND, ProcessState(**here), strict=False)
 
     assert (str(plan.asked), plan.environment) == (asked, variables)
 
@@ -104,7 +109,8 @@ def test_where_no_gpu_is_known_those_that_the_policy_names_are_seen(
 def test_gpus_that_a_scheduler_gave_are_kept_where_nobody_knows_which_they_are() -> None:
     unlike = (gpu(0), gpu(1, total=16))
     here = ProcessState(shown=None, outside={DEVICES: "1"}, environment={DEVICES: "1"})
-    plan, why = fallback.nearest(parse("pick; growth"), snapshot(*unlike), here)
+    plan = decide(parse("pick; growth"), snapshot(*unlike), here, strict=False)
+    why = plan.unmet
 
     assert DEVICES not in plan.environment
     assert plan.growth
@@ -114,7 +120,7 @@ def test_gpus_that_a_scheduler_gave_are_kept_where_nobody_knows_which_they_are()
 @pytest.mark.parametrize("stage", [Stage.READY, Stage.POISONED])
 def test_nothing_is_promised_of_a_process_in_which_it_is_too_late(stage: Stage) -> None:
     with pytest.raises(TooLate):
-        fallback.nearest(parse("growth"), snapshot(*ROOM), kernel(*ROOM, stage=stage))
+        decide(parse("growth"), snapshot(*ROOM), kernel(*ROOM, stage=stage), strict=False)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +128,7 @@ def test_nothing_is_promised_of_a_process_in_which_it_is_too_late(stage: Stage) 
     [("growth", {GROWTH: "true"}), ("pick; limit 40%", {GROWTH: "true"}), ("growth off", {}), ("pick", {})],
 )
 def test_until_it_is_judged_memory_grows_and_nothing_is_picked(words: str, variables: dict[str, str]) -> None:
-    plan = fallback.waits(parse(words))
+    plan = waits(parse(words))
 
     assert plan.environment == variables
     assert plan.needs_tensorflow

@@ -13,10 +13,10 @@ from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.ground.message import Severity
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
-from tfgpu_magic.policy import fallback
 from tfgpu_magic.policy.ceiling import read
+from tfgpu_magic.policy.decide import decide, least
 from tfgpu_magic.policy.parser import parse
-from tfgpu_magic.policy.plan import Plan, make
+from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING
 from tfgpu_magic.policy.process_state import DEVICES, ProcessState, Stage
 
@@ -36,7 +36,7 @@ def kernel(*gpus: Gpu, **more: Any) -> ProcessState:
 def planned(words: str, *gpus: Gpu, **more: Any) -> Plan:
     """Plan words in a kernel that CUDA shows these GPUs, unless more is said of it."""
     shown = more.pop("shown", tuple(str(gpu.uuid) for gpu in gpus))
-    return make(parse(words), snapshot(*gpus), ProcessState(shown=shown, **more))
+    return decide(parse(words), snapshot(*gpus), ProcessState(shown=shown, **more))
 
 
 def after(words: str, *gpus: Gpu, **more: Any) -> dict[str, Any]:
@@ -181,21 +181,21 @@ def test_nobody_is_warned_of_what_is_no_danger(
 
 @pytest.mark.parametrize("words", ["growth", "limit 1GiB", "split 2", "split 4 --cpu", "visible all", "visible none"])
 def test_without_a_gpu_the_words_do_no_harm(words: str) -> None:
-    plan = make(parse(words), snapshot(error=NO_DRIVER, absent=True), ProcessState())
+    plan = decide(parse(words), snapshot(error=NO_DRIVER, absent=True), ProcessState())
 
     assert [*map(str, plan.notes)] == ["There is no NVIDIA driver here. TensorFlow will run on the CPU."]
 
 
 @pytest.mark.parametrize("absent", [True, False])
 def test_words_for_the_cpu_go_on_where_there_is_no_gpu_or_none_is_known(absent: bool) -> None:
-    made = make(parse("pick --or-cpu; growth"), snapshot(error=NO_DRIVER, absent=absent), ProcessState())
+    made = decide(parse("pick --or-cpu; growth"), snapshot(error=NO_DRIVER, absent=absent), ProcessState())
 
     assert made.environment[DEVICES] == "-1"
     assert any(str(note).endswith("TensorFlow uses the CPU.") for note in made.notes)
 
 
 def test_while_the_driver_hangs_growth_can_be_had() -> None:
-    plan = make(parse("growth"), snapshot(error="NVML did not answer within 1.5 s."), ProcessState())
+    plan = decide(parse("growth"), snapshot(error="NVML did not answer within 1.5 s."), ProcessState())
 
     assert plan.environment["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
     assert not plan.acts_on_nothing  # there may be GPUs
@@ -223,12 +223,12 @@ def test_words_that_change_nothing_are_in_force_already(asked: str, words: str, 
     before = parse(asked) if asked else NOTHING
     ready = kernel(gpu(0), stage=Stage.READY, asked=before, settled=before)
     if in_force:
-        plan = make(parse(words), snapshot(gpu(0, 1)), ready)
+        plan = decide(parse(words), snapshot(gpu(0, 1)), ready)
 
         assert (plan.in_force, plan.asked) == (True, before)
     else:
         with pytest.raises(TooLate):
-            make(parse(words), snapshot(gpu(0)), ready)
+            decide(parse(words), snapshot(gpu(0)), ready)
 
 
 def test_what_somebody_changed_since_is_not_in_force() -> None:
@@ -236,7 +236,7 @@ def test_what_somebody_changed_since_is_not_in_force() -> None:
     state = kernel(gpu(0), stage=Stage.READY, asked=asked, settled=asked, changed=("the limit of GPU 0 is 4 GiB",))
 
     with pytest.raises(TooLate, match="it was changed since: the limit of GPU 0 is 4 GiB"):
-        make(asked, snapshot(gpu(0, 1)), state)
+        decide(asked, snapshot(gpu(0, 1)), state)
 
 
 @pytest.mark.parametrize(("total", "megabytes"), [(4, 256), (8, 256), (12, 384), (16, 512), (80, 576)])
@@ -267,8 +267,8 @@ def test_equal_shares_leave_what_tensorflow_leaves_to_its_libraries(
         (planned("growth", *FOUR).hiding_all(), True),  # as Keras' other backends have it
         (planned("visible none", *FOUR, frozen=True), True),
         (planned("visible none", *FOUR), False),  # the variable hides them from every framework
-        (fallback.least(parse("growth"), read("limit 1GiB"), frozen=True), True),
-        (fallback.least(parse("growth"), read("limit 1GiB")), False),
+        (least(parse("growth"), read("limit 1GiB"), frozen=True), True),
+        (least(parse("growth"), read("limit 1GiB")), False),
     ],
 )
 def test_a_plan_knows_whether_tensorflows_own_api_hides_all_gpus(plan: Plan, hides: bool) -> None:

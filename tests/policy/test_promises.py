@@ -15,8 +15,9 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground.message import Severity
 from tfgpu_magic.ground.report import GpuUse, Report
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.policy.decide import decide
 from tfgpu_magic.policy.parser import parse
-from tfgpu_magic.policy.plan import Plan, make
+from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.promises import Promise, gather, standing
 
 CONTEXT = 512 * MIB
@@ -42,7 +43,7 @@ def asks(pid: int, limit: float | None = None, *, at: float = 0.0, on: str = "GP
 
 def planned(words: str, machine: Snapshot, *reports: Report) -> Plan:
     process = kernel(*machine.gpus, promises=gather(machine, reports))
-    return make(parse(words), machine, process, lambda: NAMES)
+    return decide(parse(words), machine, process, lambda: NAMES)
 
 
 def promised(plan: Plan) -> str:
@@ -163,7 +164,7 @@ def test_names_are_asked_for_only_where_one_is_said() -> None:
     machine = snapshot(gpu())
     process = kernel(gpu(), promises=gather(machine, [asks(1, 6.4)]))
 
-    assert make(parse("limit 40%"), machine, process, fail).devices
+    assert decide(parse("limit 40%"), machine, process, fail).devices
 
 
 def test_what_is_promised_and_not_taken_stands_in_the_status_and_a_contexts_estimate_does_not() -> None:

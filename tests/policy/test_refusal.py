@@ -12,8 +12,8 @@ from tests.sizes import MIB
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.ground.message import FrontEnd
 from tfgpu_magic.ground.snapshot import Gpu, Process
+from tfgpu_magic.policy.decide import decide
 from tfgpu_magic.policy.parser import parse
-from tfgpu_magic.policy.plan import make
 from tfgpu_magic.policy.policy import NOTHING
 from tfgpu_magic.policy.process_state import Stage
 
@@ -75,7 +75,7 @@ def test_what_cannot_be_had_is_refused_with_the_figures_and_the_way_out(
     machine = snapshot(*gpus, **{name: here[name] for name in ("error", "absent") if name in here})
     process = {name: value for name, value in here.items() if name not in ("error", "absent")}
     with pytest.raises((Refused, ValueError)) as caught:
-        make(parse(words), machine, kernel(*gpus)._replace(**process))
+        decide(parse(words), machine, kernel(*gpus)._replace(**process))
 
     assert told in str(caught.value)
 
@@ -121,7 +121,7 @@ def test_who_holds_the_missing_memory_is_named_the_largest_first_and_where_none_
 
     def told(words: str) -> list[str]:
         with pytest.raises(Refused) as caught:
-            make(parse(words), snapshot(gpu(0), processes=rows), kernel(gpu(0)), lambda: {8: "train.ipynb"})
+            decide(parse(words), snapshot(gpu(0), processes=rows), kernel(gpu(0)), lambda: {8: "train.ipynb"})
         return str(caught.value).splitlines()
 
     lines = told("limit 7.5GiB")
@@ -192,10 +192,10 @@ def test_ways_to_agree_on_growth_lose_no_other_words_and_can_be_had(
     here = kernel(*gpus, asked=asked, settled=asked)
 
     with pytest.raises(Refused, match="one setting for all GPUs") as caught:
-        make(parse(words), snapshot(*gpus), here)
+        decide(parse(words), snapshot(*gpus), here)
 
     assert tuple(way.words for way in caught.value.tries) == ways
-    assert all(make(parse(way), snapshot(*gpus), here).limited for way in ways)
+    assert all(decide(parse(way), snapshot(*gpus), here).limited for way in ways)
 
 
 def test_a_refusal_tells_its_ways_as_data_and_where_they_are_to_be_said() -> None:

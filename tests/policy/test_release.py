@@ -9,10 +9,11 @@ import pytest
 from tests.policy.test_plan import after, check, gpu, kernel, planned, snapshot
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.leases.allocation import asked, lowered, settle
-from tfgpu_magic.policy import fallback, script
+from tfgpu_magic.policy import script
 from tfgpu_magic.policy.ceiling import read
+from tfgpu_magic.policy.decide import decide
 from tfgpu_magic.policy.parser import parse
-from tfgpu_magic.policy.plan import Plan, make
+from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.process_state import ALLOCATOR, DEVICE_CAP, GROWTH, Stage
 
 TWO = (gpu(0), gpu(1))
@@ -93,7 +94,7 @@ def test_a_limit_beside_it_is_refused_with_the_reason_and_both_ways_out(
 def test_what_was_asked_before_the_ceiling_was_lowered_is_limited(most: str) -> None:
     gpus = (gpu(0), gpu(1, 3, total=4))
     here = kernel(*gpus, ceiling=read(most), **after("growth --release", *TWO))
-    made = make(parse("visible all"), snapshot(*gpus), here)
+    made = decide(parse("visible all"), snapshot(*gpus), here)
 
     assert not made.releases
     assert all(device.limits for device in made.devices)
@@ -110,7 +111,8 @@ def test_a_configured_one_falls_to_what_the_ceiling_allows_and_the_reason_is_sai
     ceiling: str | None, held: str
 ) -> None:
     most = None if ceiling is None else read(ceiling)
-    made, why = fallback.nearest(parse("growth --release"), snapshot(*TWO), kernel(*TWO, ceiling=most))
+    made = decide(parse("growth --release"), snapshot(*TWO), kernel(*TWO, ceiling=most), strict=False)
+    why = made.unmet
 
     assert str(made.asked) == held
     assert (NO_LIMIT in str(why)) is (ceiling is not None)

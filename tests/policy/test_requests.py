@@ -10,7 +10,8 @@ from tests.policy.test_plan import check, gpu, kernel, planned, snapshot
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.leases.allocation import asked, lowered, settle
-from tfgpu_magic.policy import fallback, requests, script
+from tfgpu_magic.policy import requests, script
+from tfgpu_magic.policy.decide import decide
 from tfgpu_magic.policy.parser import parse, usage
 from tfgpu_magic.policy.policy import Memory
 
@@ -90,7 +91,8 @@ def test_where_it_cannot_be_had_it_is_refused_or_falls_to_what_can() -> None:
 
     with pytest.raises(Refused, match="of the 307 MiB that are free is too little"):
         planned("half", full)
-    plan, why = fallback.nearest(parse("half"), snapshot(full), kernel(full))
+    plan = decide(parse("half"), snapshot(full), kernel(full), strict=False)
+    why = plan.unmet
     assert str(plan.asked) == "growth"
     assert "too little" in str(why)
 

@@ -98,7 +98,7 @@ def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> i
     import_hook.SPEAKER = "tfgpu"
     reporter = _TellingReporter(name=_title(found))
     plan = in_shell(lambda: _in_time(engine.apply, policy, options.wait), line)
-    export(POLICY, str(every_framework.of_all(plan.settled, plan.others.asked)))  # for kernels that it starts
+    export(POLICY, str(every_framework.of_all(plan.settled, plan.asked_of_all)))  # for kernels that it starts
     reporter.start()
     if plan.acts_on_nothing:
         print(f"tfgpu: {engine.standing(plan)}", file=sys.stderr)

@@ -11,7 +11,7 @@ from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.parser import POLICY_WORDS, usage
 
 if TYPE_CHECKING:
-    from tfgpu_magic.engine.engine import Frameworks
+    from tfgpu_magic.policy.decide import Frameworks
 
 T = TypeVar("T")
 

@@ -22,10 +22,12 @@ from tfgpu_magic.ground.host import here
 from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.machine.see import look, snapshot
-from tfgpu_magic.policy import fallback, parser
-from tfgpu_magic.policy.plan import Plan, make, renew
+from tfgpu_magic.policy import parser
+from tfgpu_magic.policy.decide import decide, least, renew, waits, with_others
+from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING, Policy
 from tfgpu_magic.policy.process_state import GROWTH, Stage, showing
+from tfgpu_magic.policy.requests.growth import GROWS
 
 
 def enforce(plan: Plan) -> None:
@@ -36,8 +38,8 @@ def enforce(plan: Plan) -> None:
     Raises:
         Refused: a framework rejected it; everything is as it was.
     """
-    before = RUNTIME.current.others.parts
-    parts = plan.others.parts if plan.others.told else before
+    before = RUNTIME.current.parts or ()
+    parts = before if plan.parts is None else plan.parts
     with contextlib.ExitStack() as undo:
         if parts != before:
             undo.callback(lambda: list(every_framework().tell(before, parts)))
@@ -91,15 +93,15 @@ def enforce_configured(text: str, where: str, warn: Callable[[str], None] = impo
     try:
         policy = parser.parse(text)
     except PolicyError as error:
-        policy = fallback.GROWS
+        policy = GROWS
         warning = f"`{text}`, from {where}, is NOT in force: it is not a policy. `{policy}` is in force instead."
         warn(f"tfgpu_magic: {warning}\n{error}")
     _configured = ConfiguredPolicy(text, where, policy, warn)
     RUNTIME.source = where if where != CEILING else f"{CEILING} `{RUNTIME.ceiling}`"
     if RUNTIME.plan is None:
-        RUNTIME.ask_others(fallback.of_others(policy))
+        RUNTIME.ask_others(policy.for_all)
     if current_stage() is Stage.ABSENT:
-        enforce(replace(fallback.waits(policy, RUNTIME.ceiling), configured=True))
+        enforce(replace(waits(policy, RUNTIME.ceiling), configured=True))
     else:
         _enforce_now(_configured)
 
@@ -109,7 +111,7 @@ def enforce_nearest() -> None:
     if _configured is not None:
         _enforce_now(_configured)
     else:
-        enforce_configured(str(fallback.GROWS), CEILING)
+        enforce_configured(str(GROWS), CEILING)
 
 
 def _enforce_now(configured: ConfiguredPolicy) -> None:
@@ -130,7 +132,8 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
             chance, taken = random.SystemRandom().random, process.claims
             claims = {str(gpu.uuid): taken.get(str(gpu.uuid), 0.0) + chance() for gpu in snapshot.gpus}
             process = process._replace(claims=claims)
-            plan, why = fallback.nearest(policy, snapshot, process, lambda: other_processes.names(snapshot))
+            plan = decide(policy, snapshot, process, lambda: other_processes.names(snapshot), strict=False)
+            why = plan.unmet
             if why:  # `%tf_gpu plan` and `status` show it too
                 plan = replace(plan, notes=(msg("{policy} cannot be had in full.", policy=quoted), *plan.notes))
             elif policy is before.settled:
@@ -142,8 +145,8 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
             return
         if _said_since(before):
             return
-        plan, why = replace(_least(policy), configured=True), str(error) or type(error).__name__
-        held = _fall_back(plan)
+        why = str(error) or type(error).__name__
+        plan, held = _fall_back(policy, configured=True)
     if why:
         verdict = f"cannot be had in full. `{plan.asked}` is in force instead." if held else "is NOT in force."
         configured.warn(f"{head}{verdict}\n{why}")
@@ -154,21 +157,23 @@ def _said_since(plan: Plan) -> bool:
     return RUNTIME.current.asked != plan.asked
 
 
-def _least(policy: Policy) -> Plan:
-    """Return what can be enforced whatever the GPUs are; once CUDA has started, its list of GPUs is fixed."""
-    return fallback.least(policy, RUNTIME.ceiling, frozen=frozen())
+def _fall_back(policy: Policy, *, configured: bool) -> tuple[Plan, bool]:
+    """Apply what can be enforced whatever the GPUs are: variables, and GPUs that only TensorFlow can still hide.
 
+    Once CUDA has started, its list of GPUs is fixed.
 
-def _fall_back(plan: Plan) -> bool:
-    """Apply the least plan: its variables, and GPUs that only TensorFlow can still hide; tell whether all of it is."""
+    Returns:
+        The plan, and whether all of it is in force.
+    """
+    plan = replace(least(policy, RUNTIME.ceiling, frozen=frozen()), configured=configured)
     RUNTIME.write(plan)
-    if plan.show:
-        try:
-            devices.configure(plan)
-        except Exception as error:  # TensorFlow's have no common root
-            import_hook.warn(f"tfgpu_magic: GPUs that are to be hidden from TensorFlow are not: {error}")
-            return False
-    return True
+    try:
+        if plan.show:
+            devices.configure(plan.tensorflow)
+    except Exception as error:  # TensorFlow's have no common root
+        import_hook.warn(f"tfgpu_magic: GPUs that are to be hidden from TensorFlow are not: {error}")
+        return plan, False
+    return plan, True
 
 
 def enforce_again() -> None:
@@ -190,7 +195,7 @@ def enforce_again() -> None:
     elif plan.judged:
         _lower()
     else:  # it is checked when a framework is imported
-        RUNTIME.apply(replace(fallback.waits(plan.asked, RUNTIME.ceiling), configured=plan.configured))
+        RUNTIME.apply(replace(waits(plan.asked, RUNTIME.ceiling), configured=plan.configured))
     tell_others()
 
 
@@ -199,7 +204,7 @@ def _lower() -> None:
     try:
         snapshot = look_well()
         plan = RUNTIME.current
-        made = replace(make(NOTHING, snapshot, other_processes.observed(snapshot)), configured=plan.configured)
+        made = replace(decide(NOTHING, snapshot, other_processes.observed(snapshot)), configured=plan.configured)
         enforce(made.hiding_all() if plan.hidden else made)
     except Refused as error:
         import_hook.warn(f"tfgpu_magic: {error}")
@@ -213,8 +218,8 @@ def policy_of(plan: Plan) -> Policy:
 
 def said_to_others(plan: Plan) -> Policy:
     """Return what a user asks of the frameworks beside TensorFlow; what is configured, a new process has by itself."""
-    configured = NOTHING if _configured is None else fallback.of_others(_configured.policy)
-    return NOTHING if plan.others.asked == configured else plan.others.asked
+    configured = NOTHING if _configured is None else _configured.policy.for_all
+    return NOTHING if plan.asked_of_all == configured else plan.asked_of_all
 
 
 def at_import() -> None:
@@ -231,14 +236,14 @@ def at_import() -> None:
         if (without := devices.without_gpu(device.gpu.label for device in plan.devices)) is not None:
             import_hook.warn(f"tfgpu_magic: {without}")
             return
-        devices.configure(plan)
+        devices.configure(plan.tensorflow)
     except Exception as error:  # TensorFlow's have no common root
         why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {str(error) or type(error).__name__}"
-        least = _least(fallback.GROWS)
-        held = _fall_back(least)
+        instead, held = _fall_back(GROWS, configured=False)
         if _configured is None and held:
-            instead = "TensorFlow takes what it needs of the GPUs that it sees." if least.grows else least.notes[0]
-            import_hook.warn(f"{why}\n`{least.asked}` is in force instead: {instead}")
+            takes = "TensorFlow takes what it needs of the GPUs that it sees."
+            takes = takes if instead.grows else str(instead.notes[0])
+            import_hook.warn(f"{why}\n`{instead.asked}` is in force instead: {takes}")
         else:
             import_hook.warn(why)
         if _configured is not None:
@@ -276,30 +281,27 @@ def tell_others() -> None:
 
     The GPUs of a configured policy are chosen then.
     """
+    plan = RUNTIME.current
     try:
-        if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
-            _choose(RUNTIME.current)
-        if not (every_framework().needed() and (RUNTIME.current.others.asked.requests or RUNTIME.ceiling)):
+        waits_to_choose = plan.configured and not plan.judged and plan.asked.choice is not None
+        if waits_to_choose and not importing():  # TensorFlow imports JAX; what is for itself waits for its own import
+            enforce_nearest()
+        if not (every_framework().needed() and (RUNTIME.current.asked_of_all.requests or RUNTIME.ceiling)):
             return
         snapshot = _looked()
         process = other_processes.observed(snapshot)
         plan = RUNTIME.current  # as it is now: another thread may have said a policy meanwhile
-        made = every_framework().with_others(plan, snapshot, process)
+        process = process._replace(plan=plan, frameworks=every_framework().states(process))
+        made, before = with_others(plan, snapshot, process), plan.parts or ()
         RUNTIME.write(made)
-        for refused in list(every_framework().tell(made.others.parts, plan.others.parts)):  # each is told first
+        for refused in list(every_framework().tell(made.parts or (), before)):  # each is told first
             import_hook.warn(f"tfgpu_magic: {refused.reason}")
-        for part in made.others.parts:
-            if part.unmet and part not in plan.others.parts:  # else it was said before
+        for part in made.parts or ():
+            if part.unmet and part not in before:  # else it was said before
                 import_hook.warn(f"tfgpu_magic: {part.unmet}")
     except Exception:
         hold_to_least()
         raise
-
-
-def _choose(plan: Plan) -> None:
-    """Choose the GPUs of a configured policy that waits, for all frameworks."""
-    if plan.configured and not plan.judged and plan.asked.choice is not None:
-        enforce_nearest()
 
 
 def _looked() -> Snapshot:
@@ -313,10 +315,11 @@ def _looked() -> Snapshot:
 def hold_to_least() -> None:
     """Hold every framework, whatever failed: under a ceiling it has no GPU, else memory grows that no limit takes."""
     plan = RUNTIME.current
-    held = {**plan.environment, **showing(())}
+    own = plan.tensorflow
+    held = {**own.environment, **showing(())}
     if RUNTIME.ceiling is None:
-        held = {**every_framework().growth(), **({GROWTH: "false"} if plan.growth is False else {}), **plan.environment}
-    RUNTIME.write(replace(plan, environment=held))
+        held = {**every_framework().growth(), **({GROWTH: "false"} if own.growth is False else {}), **own.environment}
+    RUNTIME.write(plan.doing(environment=held))
 
 
 def look_well() -> Snapshot:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfgpu_magic.engine import enforcement, other_processes
 from tfgpu_magic.engine.enforcement import look_well
@@ -29,18 +28,18 @@ from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.leases.allocation import key
 from tfgpu_magic.machine.board import wanted
 from tfgpu_magic.machine.see import look
-from tfgpu_magic.policy import fallback, parser
-from tfgpu_magic.policy import plan as planning
+from tfgpu_magic.policy import parser
+from tfgpu_magic.policy.decide import Frameworks, decide, foreseen, renew, waits
 from tfgpu_magic.policy.memory import capacity
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import Policy
 from tfgpu_magic.policy.process_state import ProcessState, Stage
+from tfgpu_magic.policy.requests.growth import GROWS
 
 if TYPE_CHECKING:
     from tfgpu_magic.policy.promises import Promise
 
-Frameworks: TypeAlias = Literal["tensorflow", "all"]
-"""For which frameworks a policy is: TensorFlow, as of `%tf_gpu`, or all, as of `%gpu`."""
+_Names: TypeAlias = "Callable[[Snapshot, Sequence[Promise]], Mapping[int, str]]"
 
 _HEADS = (">Device", "<TensorFlow", "<Takes", ">Of", ">Free now")
 
@@ -95,9 +94,9 @@ def apply(
             raise
         if not made.in_force:
             enforcement.enforce(made)
-        elif not made.others.asked.asks_the_same(current().others.asked):
-            RUNTIME.ask_others(made.others.asked)  # none of them is installed yet
-        if made.others.asked.requests or RUNTIME.ceiling:
+        elif not made.asked_of_all.asks_the_same(current().asked_of_all):
+            RUNTIME.ask_others(made.asked_of_all)  # none of them is installed yet
+        if made.asked_of_all.requests or RUNTIME.ceiling:
             enforcement.hold_imports()  # also those that will be installed later in this process
     return made
 
@@ -120,10 +119,10 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable
     then = self_report.after_exit(now)
     process, intended = anew(now), enforcement.policy_of(current())
     if intended is not current().asked or not current().judged:  # a configured policy, as far as it is possible by then
-        possible, _ = fallback.nearest(intended, then, process)
+        possible = decide(intended, then, process, strict=False)
         process = process._replace(asked=possible.asked, settled=possible.settled)
     process = other_processes.now().added_to(process, then)
-    return _for(frameworks, parser.parse(policy), then, process, restart=host() == "kernel")
+    return _decide(frameworks, parser.parse(policy), then, process, restart=host() == "kernel")
 
 
 def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
@@ -135,7 +134,7 @@ def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
     """
     snapshot, asked = look_well(), parser.parse(policy)
     process = _with_what_waits(other_processes.now().added_to(anew(snapshot), snapshot), snapshot)
-    return _for(frameworks, asked, snapshot, process, room=False)
+    return _decide(frameworks, asked, snapshot, process, room=False)
 
 
 def current() -> Plan:
@@ -149,7 +148,7 @@ def decided(snapshot: Snapshot | None = None) -> Plan:
     if plan.judged:
         return plan
     snapshot = look() if snapshot is None else snapshot
-    return fallback.foreseen(plan, snapshot, other_processes.observed(snapshot))
+    return foreseen(plan, snapshot, other_processes.observed(snapshot))
 
 
 def waiting() -> Plan:
@@ -157,7 +156,7 @@ def waiting() -> Plan:
     plan = decided()
     if not (plan.judged and plan.devices):
         return plan
-    return planning.renew(plan, look(), waits=current_stage() is not Stage.READY)
+    return renew(plan, look(), waits=current_stage() is not Stage.READY)
 
 
 def inherited(snapshot: Snapshot | None = None) -> Policy:
@@ -167,7 +166,7 @@ def inherited(snapshot: Snapshot | None = None) -> Policy:
     """
     if RUNTIME.plan is None and RUNTIME.ceiling is not None:
         snapshot = look() if snapshot is None else snapshot
-        return fallback.foreseen(fallback.waits(fallback.GROWS), snapshot, anew(snapshot)).settled
+        return foreseen(waits(GROWS), snapshot, anew(snapshot)).settled
     plan = decided(snapshot)
     choice = plan.settled.choice
     if choice is None or not (plan.blind and (look() if snapshot is None else snapshot).absent):
@@ -260,9 +259,9 @@ def would_do(plan: Plan, policy: str, frameworks: Frameworks, lead: str = "") ->
         frameworks: for which frameworks they are.
         lead: what is said before.
     """
-    all_have = frameworks == "all" and plan.others.asked.requests
-    words = enforcement.every_framework().of_all(plan.asked, plan.others.asked) if all_have else plan.asked
-    nothing = plan.acts_on_nothing and not any(part.limits for part in plan.others.parts)
+    all_have = frameworks == "all" and plan.asked_of_all.requests
+    words = enforcement.every_framework().of_all(plan.asked, plan.asked_of_all) if all_have else plan.asked
+    nothing = plan.acts_on_nothing and not any(part.limits for part in plan.parts or ())
     does = "would have no effect here: TensorFlow sees no GPU." if nothing else "would do this:"
     return answer(plan, f"{lead}`{str(words) or policy}` {does}")
 
@@ -276,72 +275,58 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
         number += len(names)
         gpu = device.gpu
         rows.append((f"GPU {gpu.label}", " ".join(names), plan.takes(device), capacity(gpu), rounded(gpu.free)))
-    if plan.cpus is not None:
-        rows.append(("CPU", " ".join(f"CPU:{n}" for n in range(plan.cpus)), "logical CPUs", "", ""))
+    if (cpus := plan.cpus) is not None:
+        rows.append(("CPU", " ".join(f"CPU:{n}" for n in range(cpus)), "logical CPUs", "", ""))
     return rows
 
 
 def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses) -> Plan:
     """Return the plan for words of now; a refusal says on which GPUs others' giving way would change it."""
+
+    def planned(snapshot: Snapshot, processes: OtherProcesses, names: _Names = other_processes.names) -> Plan:
+        process = _with_what_waits(processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
+        return _decide(frameworks, asked, snapshot, process, names)
+
     try:
-        return _planned(asked, frameworks, snapshot, processes)
+        return planned(snapshot, processes)
     except Refused as error:
         if not isinstance(error, TooLate):
             empty = [gpu if gpu.free is None else gpu._replace(free=gpu.usable) for gpu in snapshot.gpus]
             with contextlib.suppress(Refused):
-                then = snapshot._replace(gpus=tuple(empty))
                 # Nobody reads its refusal, and so no names.
-                would = _planned(asked, frameworks, then, OtherProcesses(), names=lambda *_: {})
+                would = planned(snapshot._replace(gpus=tuple(empty)), OtherProcesses(), lambda *_: {})
                 error.retryable = [key(device.gpu) for device in would.devices]
         raise
-
-
-def _planned(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses, **how: Any) -> Plan:
-    """Return the plan for words of now, as `_for` makes it."""
-    process = _with_what_waits(processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
-    return _for(frameworks, asked, snapshot, process, **how)
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
     """Return the state with a policy that waits to be checked replaced by what can be enforced of it now."""
     if RUNTIME.plan is None or RUNTIME.plan.judged:
         return process
-    now = fallback.foreseen(RUNTIME.plan, snapshot, process)
+    now = foreseen(RUNTIME.plan, snapshot, process)
     return process._replace(asked=now.asked, settled=now.settled)
 
 
-def _for(
+def _decide(
     frameworks: Frameworks,
     asked: Policy,
     snapshot: Snapshot,
     process: ProcessState,
-    *,
-    names: Callable[[Snapshot, Sequence[Promise]], Mapping[int, str]] = other_processes.names,
+    names: _Names = other_processes.names,
     **how: Any,
 ) -> Plan:
-    """Make every plan: for the frameworks that words are for; what the others were told before stays.
+    """Make every plan for words: load the frameworks beside TensorFlow only where one of them matters.
 
     Args:
-        frameworks: which those are.
+        frameworks: for which the words are.
         asked: the words.
         snapshot: the machine's GPUs.
         process: this process, or a new one.
         names: returns the names of the processes of a refusal.
-        how: what `planning.make` takes beside that.
+        how: what `decide` takes beside that.
     """
-
-    def make(own: Policy, state: ProcessState) -> Plan:
-        made = planning.make(own, snapshot, state, partial(names, snapshot, state.promises), **how)
-        return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
-
-    others = NAMES.keys() & sys.modules.keys() - {"tensorflow"}
-    told = current().others.asked.requests or process.ceiling
-    if frameworks == "tensorflow" and not (others or told):
-        return make(asked, process)
-    every = enforcement.every_framework()
-    if frameworks == "all":
-        of_all: Plan = every.plan(asked, make, snapshot, process)
-        return of_all
-    made = make(asked, process)
-    noted: Plan = every.noted(every.with_others(made, snapshot, process) if told else made, process)
-    return noted
+    imported = NAMES.keys() & sys.modules.keys() - {"tensorflow"}
+    if frameworks == "all" or imported or process.asked_of_all.requests or process.ceiling is not None:
+        process = process._replace(frameworks=enforcement.every_framework().states(process))
+    owners = partial(names, snapshot, process.promises)
+    return decide(asked, snapshot, process, owners, frameworks=frameworks, **how)

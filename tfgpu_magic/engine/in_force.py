@@ -45,9 +45,9 @@ _waiting: list[tuple[Device, tuple[str, ...]]] = []
 def after_cell() -> None:
     """Have the frameworks do what could not be done before a cell's own code ran, and tell what is not in force."""
     plan = RUNTIME.plan
-    if plan is None or (plan is _begun and not _waiting and not plan.others.parts):
+    if plan is None or (plan is _begun and not _waiting and not plan.parts):
         return
-    registry: Any = sys.modules.get("tfgpu_magic.frameworks.registry") if plan.others.parts else None
+    registry: Any = sys.modules.get("tfgpu_magic.frameworks.registry") if plan.parts else None
     if registry is not None:
         registry.after_cell()
     tell()
@@ -67,7 +67,7 @@ def tell(*, driver: bool = True) -> None:
             _compare_settings(plan)
         if _waiting and driver:
             _compare_memory()
-        if plan.others.parts:
+        if plan.parts:
             _compare_others(plan)
 
 
@@ -100,7 +100,7 @@ def _compare_memory() -> None:
 def _compare_others(plan: Plan) -> None:
     registry: Any = sys.modules.get("tfgpu_magic.frameworks.registry")
     labels = {device.gpu.uuid: device.gpu.label for device in plan.devices}
-    for name, limits in registry.changed(plan.others.parts).items() if registry else ():
+    for name, limits in registry.changed(plan.parts or ()).items() if registry else ():
         for uuid, size in limits.items():
             most = rounded(size) if size else "all"
             _tell(f"{name} may take {most} of GPU {labels.get(uuid, uuid)}", _UNDONE)
@@ -129,7 +129,7 @@ def _again() -> str:
     plan = RUNTIME.current
     if host() != "kernel" or plan.configured:
         return f"start the {here()} again"
-    magic = "gpu" if plan.others.asked.asks_the_same(plan.asked) else "tf_gpu"
+    magic = "gpu" if plan.asked_of_all.asks_the_same(plan.asked) else "tf_gpu"
     return f"restart: `%{magic} {plan.asked} {RESTART}`"
 
 

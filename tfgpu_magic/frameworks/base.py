@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.ground.report import Figure
-from tfgpu_magic.policy.framework_plan import FrameworkPlan
+from tfgpu_magic.policy.plan import FrameworkPlan
 from tfgpu_magic.policy.process_state import Stage
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.frameworks.array import Array
     from tfgpu_magic.frameworks.counters import Counters
     from tfgpu_magic.frameworks.pool import Pool
-    from tfgpu_magic.policy.framework_plan import FrameworkRequest, FrameworkState
+    from tfgpu_magic.policy.plan import FrameworkState
 
 
 class Framework:
@@ -136,8 +136,8 @@ class Framework:
         """Return the version that is installed, of one beside TensorFlow that can be told what it may take; else ()."""
         return installed(self.package) if self.package else ()
 
-    def plan(self, wanted: FrameworkRequest, state: FrameworkState) -> FrameworkPlan:  # noqa: ARG002
-        """Decide what is done about it. Pure.
+    def plan(self, wanted: FrameworkPlan, state: FrameworkState) -> FrameworkPlan:  # noqa: ARG002
+        """Decide what is done about what is wanted of it, GPU by GPU. Pure.
 
         Raises:
             Refused: it has taken more than it is to have, or cannot be told.
@@ -148,7 +148,7 @@ class Framework:
         """Return whether it has no GPU in this process, and never will."""
         return False
 
-    def configure(self, plan: FrameworkPlan) -> None:
+    def configure(self, part: FrameworkPlan) -> None:
         """Tell it, where it is imported, what variables cannot tell it any more; it is not started for that."""
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.ground.report import Figure
-    from tfgpu_magic.policy.framework_plan import FrameworkPlan
+    from tfgpu_magic.policy.plan import FrameworkPlan
 
 __all__ = ["FRAMEWORKS", "PEAKS", "RUNTIME", "Framework", "installed", "note_import"]
 

@@ -33,7 +33,7 @@ from tfgpu_magic.ground.message import in_a_row
 from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy import CEILING, process_state
-from tfgpu_magic.policy.plan import Others, Plan
+from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import Policy
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
 
@@ -202,7 +202,7 @@ class Runtime:
 
     def ask_others(self, others: Policy) -> None:
         """Record what the frameworks beside TensorFlow are asked: it is in force with the next plan that is applied."""
-        self.plan = replace(self.current, others=Others(others, self.current.others.parts))
+        self.plan = replace(self.current, asked_of_all=others)
 
     def observe(self, gpus: Sequence[Gpu], *, timeout: float = cuda.CUDA_TIMEOUT) -> ProcessState:
         """Return the state of this process on a machine with these GPUs. Nothing is changed or started.
@@ -239,6 +239,7 @@ class Runtime:
             host=host(),
             keras=devices.other_backend(),
             ceiling=self.ceiling,
+            plan=self.plan,
         )
 
     def apply(self, plan: Plan) -> None:
@@ -258,7 +259,7 @@ class Runtime:
         with self._changes.undone_on_error():
             self._changes.write(plan.variables)
             if tensorflow() is not None:
-                devices.configure(plan)
+                devices.configure(plan.tensorflow)
         self._keep(plan)
         self.guard()
 
@@ -278,7 +279,8 @@ class Runtime:
 
     def _with_others(self, plan: Plan) -> Plan:
         """Return a plan with what holds for the other frameworks, of which it may say nothing."""
-        return plan if plan.others.told else replace(plan, others=self.current.others)
+        now = self.current
+        return replace(plan, asked_of_all=now.asked_of_all, parts=now.parts) if plan.parts is None else plan
 
     def _keep(self, plan: Plan) -> None:
         if self.current.asked != plan.asked:  # else it is judged again

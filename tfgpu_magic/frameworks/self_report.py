@@ -18,10 +18,11 @@ from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.machine.owners.pids import descendants
 from tfgpu_magic.policy import refusal
-from tfgpu_magic.policy.fallback import foreseen
+from tfgpu_magic.policy.decide import foreseen, renew
 from tfgpu_magic.policy.memory import context_bytes
-from tfgpu_magic.policy.plan import Plan, in_words, renew, too_late
+from tfgpu_magic.policy.plan import Plan, in_words
 from tfgpu_magic.policy.process_state import ALLOCATOR, ASYNC, DEVICES, ProcessState, Stage
+from tfgpu_magic.policy.tensorflow import too_late
 
 _Changed: TypeAlias = Mapping[str, Mapping[str, int | None]]
 
@@ -43,7 +44,7 @@ def report(snapshot: Snapshot) -> Report:
     process = RUNTIME.observe(snapshot.gpus, timeout=ORDER_TIMEOUT)
     plan = foreseen(RUNTIME.current, snapshot, process)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
-    uses = _uses(process, plan, labels, _limits(process, plan), registry.changed(plan.others.parts))
+    uses = _uses(process, plan, labels, _limits(process, plan), registry.changed(plan.parts or ()))
     if uses or process.shown is not None:
         named = {use.gpu for use in uses}
         # TensorFlow may leave out what CUDA shows, or be built without it, and never ask.
@@ -69,7 +70,7 @@ def brief() -> Report:
     """
     process = RUNTIME.observe((), timeout=0.0)
     plan = RUNTIME.current
-    limits, changed = _limits(process, plan), registry.changed(plan.others.parts)
+    limits, changed = _limits(process, plan), registry.changed(plan.parts or ())
     promised = _most(plan, limits.by_gpu, changed, promised=True)
     uses = tuple(
         replace(use, limit=None if use.parked.size else promised.get(use.gpu))  # others may have the room meanwhile
@@ -191,9 +192,9 @@ def _most(
     """
     imported = registry.imported()
     capped = {str(device.gpu.uuid) for device in plan.devices if device.capped} if promised and plan.grows else ()
-    of_all = any(request.limited for request in plan.others.asked.memory)
+    of_all = any(request.limited for request in plan.asked_of_all.memory)
     asked = {TENSORFLOW: {uuid: sum(sizes) for uuid, sizes in limits.items() if uuid not in capped}}
-    for part in plan.others.parts:
+    for part in plan.parts or ():
         if of_all or part.framework in imported:
             free = part.ceilings if promised else ()
             now = {**part.limits, **changed.get(part.framework, {})}
@@ -214,7 +215,7 @@ def limits_changed(plan: Plan, changed: _Changed, labels: Mapping[str, str]) -> 
         )
         yield msg(
             "`{policy}` was asked for, and other code has changed {name}'s limit since: {changes}.",
-            policy=plan.others.asked,
+            policy=plan.asked_of_all,
             name=name,
             changes=", ".join(sizes),
         )
@@ -230,7 +231,7 @@ def _notes(process: ProcessState, plan: Plan, snapshot: Snapshot) -> Iterator[Me
         yield refusal.finds_no_gpu([labels.get(uuid, uuid) for uuid in process.skipped])
     elif process.changed:
         yield msg("{asked}, and is not in force: {changes}.", asked=asked, changes=", ".join(process.changed))
-    changed = registry.changed(plan.others.parts)
+    changed = registry.changed(plan.parts or ())
     yield from limits_changed(plan, changed, labels)
     if late := too_late(process, snapshot.gpus):
         yield late
@@ -238,7 +239,7 @@ def _notes(process: ProcessState, plan: Plan, snapshot: Snapshot) -> Iterator[Me
         given = f"{DEVICES}={process.outside[DEVICES]!r}"
         yield msg("{given} was not set by {magic}.", given=given, magic=MAGIC)
     if process.stage is not Stage.READY:
-        false = [part.told for part in plan.others.parts if part.framework in changed]
+        false = [part.told for part in plan.parts or () if part.framework in changed]
         yield from (note for note in renew(plan, snapshot, waits=plan.judged).notes if note not in false)
 
 

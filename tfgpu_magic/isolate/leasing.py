@@ -27,10 +27,10 @@ from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseTable, Page
 from tfgpu_magic.machine.board import wanted
 from tfgpu_magic.machine.owners.pids import began, elsewhere, family
 from tfgpu_magic.machine.see import look
-from tfgpu_magic.policy import fallback
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.policy import Policy
 from tfgpu_magic.policy.process_state import DEVICES
+from tfgpu_magic.policy.requests.growth import GROWS
 from tfgpu_magic.policy.resolver import is_skipped, resolve
 
 T = TypeVar("T")
@@ -379,7 +379,7 @@ def nearest_first(snapshot: Snapshot) -> Iterator[Policy]:
     if not engine.current().judged:
         fallen = engine.inherited(snapshot)
         yield fallen
-        yield fallen.then(fallback.GROWS)
+        yield fallen.then(GROWS)
 
 
 def first(attempts: Iterable[Callable[[], T]]) -> T:

@@ -314,7 +314,7 @@ def setup(call: Call, lease: Lease, runner: str) -> Setup:
         lease.snapshot,
         lease.environment,
         apply=engine.apply,
-        asked_of_others=here.others.asked,
+        asked_of_others=here.asked_of_all,
         configured=here.configured,
     )
 

@@ -23,6 +23,7 @@ from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.machine.see import DRIVER_TIMEOUT, look, still_asked
 from tfgpu_magic.notebook import configuration
 from tfgpu_magic.policy import refusal
+from tfgpu_magic.policy.decide import Frameworks
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING
 
@@ -100,7 +101,7 @@ def apply(words: str, before: float) -> ChooserAnswer:
     return _apply(lambda: engine.apply(words, frameworks=_frameworks(words), see=_see))
 
 
-def _frameworks(words: str) -> engine.Frameworks:
+def _frameworks(words: str) -> Frameworks:
     """Return for which frameworks words are: for all, unless TensorFlow alone can be asked them."""
     return "all" if configuration.magic_for(words) == "gpu" else "tensorflow"
 

@@ -118,7 +118,7 @@ def resume(
     try:
         return _resume(words, others, see)
     except Refused as error:
-        there = engine.current().others.asked
+        there = engine.current().asked_of_all
         held = [f"`{there}` is, for every framework."] if others and there.requests else []
         error.verdict = in_a_row((f"`{words}`{asked} is NOT in force.", *held))
         raise

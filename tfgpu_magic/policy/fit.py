@@ -1,24 +1,19 @@
-"""Whether each GPU has what is asked of it; if not, what is missing, who holds it, and what to ask instead. Pure."""
+"""Whether each GPU has what is asked of it; if not, what is missing, and who holds it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from tfgpu_magic.ground.message import Message, in_lines, msg, warning
-from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.ground.units import BINARY, MIB, rounded
-from tfgpu_magic.policy.memory import LEAST_LIMIT, amount_bytes, capacity, context_bytes, reserve_bytes
-from tfgpu_magic.policy.policy import Choice, Memory, Policy, Request, Reset
-from tfgpu_magic.policy.requests.pick import Pick
-from tfgpu_magic.policy.requests.visible import Visible
+from tfgpu_magic.ground.snapshot import Gpu, Process
+from tfgpu_magic.ground.units import MIB, rounded
+from tfgpu_magic.policy.memory import LEAST_LIMIT, capacity, context_bytes, reserve_bytes
+from tfgpu_magic.policy.policy import Memory
 
 MOST_HOLDERS = 5
 """How many of a GPU's processes are named when memory is missing."""
-
-LEAST_PART = 16
-"""Of how many parts of what was asked an offer must have one: less is another program."""
 
 
 class Device(NamedTuple):
@@ -179,81 +174,3 @@ def holders(gpu: Gpu, processes: Sequence[Process], names: Mapping[int, str]) ->
     if rest:
         lines.append((rounded(rest), "no process is listed for it"))
     return [f"{size:>10}  {name}" for size, name in lines]
-
-
-def ways(
-    words: Policy, found: Sequence[Problem], devices: Sequence[Device], snapshot: Snapshot, room: Mapping[str, int]
-) -> Iterator[Policy]:
-    """Give similar policies that may fit, the nearest first: as much on other GPUs, and then less; `plan` tries each.
-
-    Args:
-        words: the policy that was asked for now.
-        found: the problems of the devices that lack it.
-        devices: all devices that TensorFlow would see.
-        snapshot: all GPUs.
-        room: the bytes that a limit may have of each GPU, by its label (`Figures.clear`).
-    """
-    lacking = [device.gpu for device, _ in found]
-    asked = next((device.words for device, _ in found if device.words is not None and device.words.limited), None)
-    if asked is not None and _has(asked, snapshot, room):
-        yield from _on_the_freest(words, asked, asked, Pick(1, asked.need))
-    healthy = [device.gpu for device in devices if device.gpu not in lacking]
-    fewer = [_only(words, healthy)] if healthy else []
-    if words.memory:
-        fewer = [way for way in fewer if way.memory]  # some request about memory is to be left
-    less = (
-        [] if asked is None or any(gpu.error for gpu in lacking) else list(_less(words, asked, devices, snapshot, room))
-    )
-    keeps_all = all(len(way.requests) > sum(not isinstance(r, Choice) for r in words) for way in fewer)
-    yield from fewer + less if keeps_all else less + fewer
-
-
-def _on_the_freest(words: Policy, asked: Memory, instead: Memory, pick: Pick) -> Iterator[Policy]:
-    """Give the policy for the GPU with most free memory, with another request about memory; not where GPUs differ."""
-    memory, _, cpus = words.by_nature()
-    if not any(request.limited and request != asked for request in memory):
-        yield Policy((pick, *cpus, instead.on_gpu(None)))
-
-
-def _only(words: Policy, gpus: Sequence[Gpu]) -> Policy:
-    """Return the policy for these GPUs, with all others hidden."""
-    refs = tuple(gpu.index if gpu.instance is None else gpu.label for gpu in gpus)
-    named = {*refs, *(str(gpu.uuid) for gpu in gpus)}
-    first = (request for request in words if isinstance(request, Reset))  # it would undo what comes before it
-    kept = (request for request in words.among(named.__contains__) if not isinstance(request, Choice | Reset))
-    return Policy((*first, Visible(refs), *kept))
-
-
-def _less(
-    words: Policy, asked: Memory, devices: Sequence[Device], snapshot: Snapshot, room: Mapping[str, int]
-) -> Iterator[Policy]:
-    """Give the policy with less: the most that one GPU has, if that is more than all have, and what all have."""
-    concerned = [device for device in devices if device.words == asked]
-    too_little = any(device.limits and min(device.limits) < LEAST_LIMIT for device in concerned)
-    least = max(sum(device.limits) for device in concerned) // LEAST_PART
-    size = LEAST_LIMIT if too_little else _rounded(min(room[device.gpu.label] for device in concerned))
-    largest = _rounded(max(room.values()))
-    less, most = asked.less(size), asked.less(largest)
-    if most is not None and most not in (asked, less) and largest >= least and not _has(asked, snapshot, room):
-        yield from _on_the_freest(words, asked, most, Pick())
-    if less is not None and size >= least:
-        yield _swap(words, asked, less)
-
-
-def _has(asked: Memory, snapshot: Snapshot, room: Mapping[str, int]) -> bool:
-    """Tell whether any GPU has all that is asked of one."""
-    need = asked.need
-    return need is not None and any(room[gpu.label] >= amount_bytes(need, gpu.most or 0) for gpu in snapshot.gpus)
-
-
-def _rounded(size: int) -> int:
-    """Round a size down to one that people would write: tenths of a GiB, or tens of MiB."""
-    if size >= BINARY["GiB"]:
-        # A tenth of a GiB is no whole number of bytes; the result is what 4.6GiB is parsed as.
-        return size * 10 // BINARY["GiB"] * BINARY["GiB"] // 10
-    return max(size // (10 * MIB), LEAST_LIMIT // (10 * MIB)) * 10 * MIB
-
-
-def _swap(words: Policy, old: Request, new: Request) -> Policy:
-    """Return the policy with a request replaced; or with the new one added, where the old one is an earlier line's."""
-    return Policy(tuple(new if r == old else r for r in words) if old in words.requests else (*words, new))

@@ -362,6 +362,11 @@ class Policy:
         return all(request.of_any_framework for request in self.memory)
 
     @property
+    def for_all(self) -> Policy:
+        """Those of its requests about memory that can be asked of every framework."""
+        return Policy(tuple(request for request in self.memory if request.of_any_framework))
+
+    @property
     def choice(self) -> Choice | None:
         """The choice of the GPUs that are seen; of several the last."""
         return self.by_nature()[1]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.ground.host import Host
     from tfgpu_magic.ground.snapshot import Gpu
     from tfgpu_magic.policy.ceiling import Ceiling
+    from tfgpu_magic.policy.plan import FrameworkPlan, FrameworkState, Plan
     from tfgpu_magic.policy.promises import Promise
 
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
@@ -71,6 +72,8 @@ class ProcessState(NamedTuple):
         host: what this process is to its user.
         keras: Keras' backend if another than TensorFlow is set; else None.
         ceiling: the most that each framework in it may take of each GPU; None without a ceiling.
+        plan: the plan in force or waiting; None where nothing was asked.
+        frameworks: the frameworks beside TensorFlow that are installed; none where none of them matters.
     """
 
     anew: bool = False
@@ -97,6 +100,19 @@ class ProcessState(NamedTuple):
     host: Host = "kernel"
     keras: str | None = None
     ceiling: Ceiling | None = None
+    plan: Plan | None = None
+    frameworks: tuple[FrameworkState, ...] = ()
+
+    @property
+    def asked_of_all(self) -> Policy:
+        """What the frameworks beside TensorFlow are asked, in force or waiting."""
+        return NOTHING if self.plan is None else self.plan.asked_of_all
+
+    @property
+    def parts_in_force(self) -> Mapping[str, FrameworkPlan]:
+        """What is done about the frameworks beside TensorFlow now, by their names; a new process has nothing of it."""
+        parts = () if self.anew or self.plan is None else self.plan.parts or ()
+        return {part.framework: part for part in parts}
 
     @property
     def finds_no_gpu(self) -> bool:
@@ -124,6 +140,7 @@ class ProcessState(NamedTuple):
             settled=self.settled,
             promises=self.promises,
             ceiling=self.ceiling,
+            plan=self.plan,
         )
 
 

@@ -9,8 +9,9 @@ from tfgpu_magic.doctor.finding import outcome
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.ground.message import Message, Severity
-from tfgpu_magic.policy import fallback, parser
+from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.ceiling import read
+from tfgpu_magic.policy.requests.growth import GROWS
 
 NONE = outcome("policy.none", Severity.GOOD, "Neither a policy nor a ceiling is set.")
 SET = outcome("policy.set", Severity.GOOD, "The policy `{policy}`, from {where}, holds until a notebook says another.")
@@ -78,7 +79,7 @@ def policy(machine: ThisMachine) -> Iterator[Message]:
             parser.parse(words)
             yield SET(policy=words, where=where)
     except PolicyError as error:
-        yield MISSPELT(policy=words, where=where, instead=str(fallback.GROWS), why=str(error).partition("\n")[0])
+        yield MISSPELT(policy=words, where=where, instead=str(GROWS), why=str(error).partition("\n")[0])
     if ceiling:
         yield from (WRONG(flaw=flaw) for flaw in ceiling["flaws"])
         told = {"ceiling": ceiling["ceiling"], "where": ceiling["where"]}

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from tfgpu_magic.errors import Refused
@@ -22,7 +23,7 @@ from tfgpu_magic.frameworks.jax import settings
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
 from tfgpu_magic.ground.message import in_a_row, msg
-from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState, phrase
+from tfgpu_magic.policy.plan import FrameworkPlan, FrameworkState
 from tfgpu_magic.policy.process_state import Stage
 
 # Errors: what jaxlib 0.10.2 raises on a simulated machine, and texts of its sources: `bfc_allocator.cc`,
@@ -111,32 +112,32 @@ class Jax(Framework):
                 if not array.is_deleted():
                     yield from _shards(array)
 
-    def plan(self, wanted: FrameworkRequest, state: FrameworkState) -> FrameworkPlan:
+    def plan(self, wanted: FrameworkPlan, state: FrameworkState) -> FrameworkPlan:
         """Decide what is done about it. Pure.
 
         Raises:
             Refused: it is asked for a limit, and uses an allocator that heeds none.
         """
-        if wanted.grows is None:
+        grows = wanted.growth
+        if grows is None:
             return FrameworkPlan(framework=self.name)
-        held = wanted.within(settings.own_fraction(state.environment))
+        wanted = replace(wanted, own=settings.own_fraction(state.environment))
+        held = wanted.beside_own()
         fractions = held.fractions
-        variables = settings.variables(fractions, wanted.grows, state.environment)
-        notes = [*held.lowered(self.name), *settings.remarks(fractions, wanted.grows, state.environment)]
+        variables = settings.variables(fractions, grows, state.environment)
+        notes = [*held.lowered(), *settings.remarks(fractions, grows, state.environment)]
         allocator = settings.uncapped(state.environment)
         if fractions and allocator is not None:
             heedless = msg("{set} is set, with which JAX heeds no limit.", set=f"{settings.ALLOCATOR}={allocator}")
-            if wanted.asked:
+            if state.strict:
                 raise Refused(heedless)
             variables[settings.ALLOCATOR] = None
             notes.append(in_a_row((heedless, "In this process it is unset now.")))
-        return FrameworkPlan(
-            framework=self.name,
+        return replace(
+            wanted,
+            devices=tuple(device for device in wanted.devices if device.limits),
             environment=variables,
-            limits=held.limits,
-            fractions=wanted.fractions,
-            ceilings=wanted.ceilings,
-            takes=phrase(held, grows=wanted.grows),
+            takes=held.phrase(grows=grows),
             notes=notes,
         )
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 
 from tfgpu_magic.ground.message import Message, msg
-from tfgpu_magic.policy.framework_plan import fraction_in
+from tfgpu_magic.policy.plan import fraction_in
 
 FRACTION = "XLA_CLIENT_MEM_FRACTION"
 FORMER_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"

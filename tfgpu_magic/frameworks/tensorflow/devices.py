@@ -25,7 +25,7 @@ from tfgpu_magic.ground import TENSORFLOW
 from tfgpu_magic.ground.message import Line, Message, msg
 from tfgpu_magic.ground.units import MIB
 from tfgpu_magic.policy import refusal
-from tfgpu_magic.policy.plan import Plan
+from tfgpu_magic.policy.plan import FrameworkPlan
 from tfgpu_magic.policy.process_state import DEVICES, GROWTH, Stage
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def without_gpu(labels: Iterable[str]) -> Message | None:
     return msg("TensorFlow is built without CUDA here: it uses the CPU, and no limit is needed.")
 
 
-def configure(plan: Plan) -> None:
+def configure(part: FrameworkPlan) -> None:
     """Set in the imported TensorFlow what only its own API can set, whole or not at all.
 
     Raises:
@@ -205,12 +205,12 @@ def configure(plan: Plan) -> None:
     """
     global _theirs
     # Where TensorFlow has made no list yet, nothing was set that would have to be undone.
-    if not (plan.needs_tensorflow or listed()):
+    if not (part.by_api or listed()):
         return
     try:
         before = read()
         theirs = _theirs or before
-        wanted = _settings(plan, theirs)
+        wanted = _settings(part, theirs)
         try:
             write(wanted)
         except BaseException:
@@ -223,19 +223,19 @@ def configure(plan: Plan) -> None:
         raise Refused(msg("{framework} did not take it: {error}", framework=TENSORFLOW, error=error)) from error
 
 
-def _settings(plan: Plan, theirs: DeviceSettings) -> DeviceSettings:
-    """Return TensorFlow's settings by the plan; where it has none, those before any of ours."""
-    planned = {str(device.gpu.uuid): tuple(size // MIB for size in device.limits) for device in plan.devices}
-    gone = [device.gpu.label for device in plan.devices if device.limits and str(device.gpu.uuid) not in theirs.growth]
+def _settings(part: FrameworkPlan, theirs: DeviceSettings) -> DeviceSettings:
+    """Return TensorFlow's settings by a plan; where that has none, those before any of ours."""
+    planned = {str(device.gpu.uuid): tuple(size // MIB for size in device.limits) for device in part.devices}
+    gone = [device.gpu.label for device in part.devices if device.limits and str(device.gpu.uuid) not in theirs.growth]
     if gone and not without_gpu(()):
-        raise refusal.gone(gone, os.environ.get(DEVICES), plan.environment.get(DEVICES))
+        raise refusal.gone(gone, os.environ.get(DEVICES), part.environment.get(DEVICES))
     parts, growth = dict(theirs.parts), dict(theirs.growth)
-    if plan.growth is not None:
+    if part.growth is not None:
         for uuid in growth:
-            parts[uuid], growth[uuid] = planned.get(uuid, ()), plan.growth
-    if plan.cpus is not None:
-        parts[CPU] = (None,) * plan.cpus
-    seen = tuple(uuid for uuid in theirs.growth if uuid in planned) if plan.show else theirs.visible
+            parts[uuid], growth[uuid] = planned.get(uuid, ()), part.growth
+    if part.cpus is not None:
+        parts[CPU] = (None,) * part.cpus
+    seen = tuple(uuid for uuid in theirs.growth if uuid in planned) if part.show else theirs.visible
     return DeviceSettings(parts=parts, growth=growth, visible=seen)
 
 

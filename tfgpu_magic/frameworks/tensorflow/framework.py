@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.frameworks.array import Array
     from tfgpu_magic.ground.report import LogicalGpu
+    from tfgpu_magic.policy.plan import FrameworkPlan
 
 # Errors: what TensorFlow 2.16 to 2.21 raises on a simulated machine, and its sources: `op_kernel.cc`, `copy_tensor.cc`,
 # `bfc_allocator.cc`; of CUDA's libraries what `cuda_dnn.cc` and `cuda_blas.cc` say.
@@ -151,6 +152,10 @@ class TensorFlow(Framework):
         for logical in devices.logical().values():
             for one in logical:
                 self.counters.reset(eager_context(), one.name)
+
+    def configure(self, part: FrameworkPlan) -> None:
+        """Tell it, where it is imported, what variables cannot tell it."""
+        devices.configure(part)
 
     def arrays(self, objects: Sequence[object]) -> Iterable[Array]:
         """Return its tensors and variables on GPUs."""

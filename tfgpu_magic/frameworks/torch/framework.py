@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -27,7 +28,7 @@ from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
 from tfgpu_magic.ground.message import Message, in_a_row, msg
 from tfgpu_magic.ground.units import rounded
-from tfgpu_magic.policy.framework_plan import FrameworkPlan, FrameworkRequest, FrameworkState, fraction_in, phrase
+from tfgpu_magic.policy.plan import FrameworkPlan, FrameworkState, fraction_in
 from tfgpu_magic.policy.process_state import Stage
 
 OPTIONS, CUDA_OPTIONS = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
@@ -89,7 +90,7 @@ class Torch(Framework):
     gives_back = True  # what its cache keeps, at any time
 
     def __init__(self) -> None:
-        self._plan = FrameworkPlan(framework=self.name)
+        self._part = FrameworkPlan(framework=self.name)
         self._queued = False
         self._told: dict[int, tuple[float, float]] = {}
         """The fraction of each GPU that would hold without ours, and ours, by PyTorch's number."""
@@ -166,7 +167,7 @@ class Torch(Framework):
         now = self.held()
         return {uuid: max(0, size - now.get(uuid, 0)) for uuid, size in before.items()}
 
-    def plan(self, wanted: FrameworkRequest, state: FrameworkState) -> FrameworkPlan:
+    def plan(self, wanted: FrameworkPlan, state: FrameworkState) -> FrameworkPlan:
         """Decide what is done about it. Pure.
 
         Raises:
@@ -190,28 +191,24 @@ class Torch(Framework):
             if UNCACHED in state.environment:
                 environment[UNCACHED] = None
                 unmet.append(msg("It is unset now, which counts if PyTorch has taken no memory yet."))
-        if more and wanted.asked:
+        if more and state.strict:
             raise Refused(more[0])
-        return FrameworkPlan(
-            framework=self.name,
+        return replace(
+            wanted,
             environment=environment,
-            limits=wanted.limits,
-            fractions=wanted.fractions,
-            gpus=frozenset(str(device.gpu.uuid) for device in wanted.devices if wanted.limits),
-            ceilings=wanted.ceilings,
-            takes=phrase(wanted, grows=True) if wanted.grows is not None else "",
+            takes=wanted.phrase(grows=True) if wanted.growth is not None else "",
             notes=[_LATE] if wanted.limits and len(wanted.devices) > 1 and state.version < KNOWS_FRACTION else [],
             unmet=in_a_row(unmet) if unmet else None,
         )
 
-    def configure(self, plan: FrameworkPlan) -> None:
+    def configure(self, part: FrameworkPlan) -> None:
         """Tell PyTorch: now if it uses CUDA, else when it begins to."""
-        self._plan = plan
+        self._part = part
         if self.stage() is Stage.READY:
             self._tell()
-        elif plan.fractions and self.module in sys.modules:
+        elif part.limits and self.module in sys.modules:
             self._queue()
-        elif plan.fractions:
+        elif part.limits:
             import_hook.call_at_import(self._queue, self.module)
 
     def on_cpu(self) -> bool:
@@ -221,7 +218,7 @@ class Torch(Framework):
 
     def after_cell(self) -> None:
         """Tell an old PyTorch what it may take of the GPUs that it has used since it was last told."""
-        if self._plan.fractions and _moves() and self.stage() is Stage.READY:
+        if self._part.limits and _moves() and self.stage() is Stage.READY:
             self._tell_at_start(known=self._told.keys())
 
     def _queue(self) -> None:
@@ -257,15 +254,16 @@ class Torch(Framework):
 
     def _set(self, module: Any, number: int, uuid: str) -> None:
         """Set one fraction: what is asked, else the user's own, up to the ceiling; of a new GPU, the smallest."""
-        plan, now = self._plan, self._fraction(module, number)
+        part, now = self._part, self._fraction(module, number)
+        fractions = part.fractions
         own, ours = self._told.get(number, (_without_ours(now), now))
         if abs(now - ours) > _TOLERANCE:  # it was set since
             own = now
-        asked = plan.fractions.get(uuid)
-        if asked is None and plan.fractions and uuid not in plan.gpus:
-            asked = min(plan.fractions.values())
+        asked = fractions.get(uuid)
+        if asked is None and fractions and uuid not in part.gpus:
+            asked = min(fractions.values())
         fraction = own if asked is None else float(asked)
-        if uuid in plan.ceilings or uuid not in plan.gpus:
+        if uuid in part.ceilings or uuid not in part.gpus:
             fraction = min(fraction, own)
         if fraction < 1 or now < 1:
             module.set_per_process_memory_fraction(fraction, number)
@@ -366,11 +364,11 @@ _TOLERANCE = 1e-5
 """The difference up to which fractions are the same: PyTorch keeps one as bytes."""
 
 
-def _variable(wanted: FrameworkRequest, state: FrameworkState) -> dict[str, str | None]:
+def _variable(wanted: FrameworkPlan, state: FrameworkState) -> dict[str, str | None]:
     """Return the variable that says it to programs; none where their PyTorch would reject it, or needs none."""
     name = _name(state.environment)
     options = state.environment.get(name, "")
-    fractions = wanted.within(_option(state.environment)).fractions
+    fractions = replace(wanted, own=_option(state.environment)).beside_own().fractions
     if not fractions or state.version < KNOWS_FRACTION or "cudaMallocAsync" in options:
         return {}
     return {name: _merged(options, f"{FRACTION}:{min(fractions.values()):f}")}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.ground.snapshot import Snapshot
     from tfgpu_magic.insight.objects.names import Name
     from tfgpu_magic.insight.why.explanation import Explanation
+    from tfgpu_magic.policy.decide import Frameworks
     from tfgpu_magic.policy.fit import Device
     from tfgpu_magic.policy.plan import Plan
 
@@ -249,7 +250,7 @@ class Trial:
         )
 
     @property
-    def _asked(self) -> engine.Frameworks:
+    def _asked(self) -> Frameworks:
         return "tensorflow" if self._framework == TENSORFLOW else "all"
 
     def _has_room(self, make: Callable[[], Plan], need: int) -> bool:
@@ -260,7 +261,7 @@ class Trial:
         if fit.problems(plan.devices) or fit.crowding(plan.devices, grows=plan.grows):
             return False
         used = [device for device in plan.devices if device.gpu.uuid == self._gpu] or list(plan.devices)
-        limits = {part.framework: part.limits for part in plan.others.parts}.get(self._framework, {})
+        limits = {part.framework: part.limits for part in plan.parts or ()}.get(self._framework, {})
         return any(limits.get(str(device.gpu.uuid), self._room(device)) >= need for device in used)
 
     def _room(self, device: Device) -> int:

@@ -10,7 +10,7 @@ from tfgpu_magic.ground import TENSORFLOW
 from tfgpu_magic.ground.message import Line, msg
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Figures
-from tfgpu_magic.policy.policy import GpuRef, Memory
+from tfgpu_magic.policy.policy import GpuRef, Memory, Policy
 from tfgpu_magic.policy.word import Word
 
 NO_LIMIT = "With --release TensorFlow's memory comes from CUDA's own pool, and that keeps to no limit."
@@ -79,6 +79,10 @@ class Growth(Memory):
         """Return the request itself, which is about every GPU."""
         del limits, gpu
         return self
+
+
+GROWS = Policy((Growth(),))
+"""The least policy, always possible: TensorFlow takes what it needs, and not all that there is."""
 
 
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Growth]:

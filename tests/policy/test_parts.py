@@ -15,14 +15,15 @@ from tfgpu_magic.frameworks.registry import Framework
 from tfgpu_magic.frameworks.torch.framework import Torch
 from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.policy.fit import Device
-from tfgpu_magic.policy.framework_plan import FrameworkRequest, FrameworkState
 from tfgpu_magic.policy.memory import Percentage, add, part
+from tfgpu_magic.policy.plan import FrameworkPlan, FrameworkState
 
 NEW = FrameworkState(version=(1000,))
 
 
-def wanted(size: int, **gpu: int | bool | None) -> FrameworkRequest:
-    return FrameworkRequest(devices=(Device(gpu=Gpu(index=0, uuid="GPU-0", **gpu), limits=(size,)),), grows=False)  # type: ignore[arg-type]
+def wanted(size: int, **gpu: int | bool | None) -> FrameworkPlan:
+    one = Gpu(index=0, uuid="GPU-0", **gpu)  # type: ignore[arg-type]
+    return FrameworkPlan(framework="JAX", devices=(Device(one, (size,)),), growth=False)
 
 
 @pytest.fixture
@@ -34,15 +35,16 @@ def two_digits() -> Iterator[None]:
 
 @pytest.mark.usefixtures("two_digits")
 def test_a_fraction_is_exact_in_a_program_that_calculates_with_few_digits() -> None:
-    uneven = FrameworkRequest(
+    uneven = FrameworkPlan(
+        framework="JAX",
         devices=(
             *wanted(4 * GIB, total=12 * GIB, used=0, free=12 * GIB).devices,
             Device(gpu=Gpu(index=1, uuid="GPU-1", total=24 * GIB, used=GIB, free=23 * GIB), limits=(9 * GIB,)),
-        )
+        ),
     )
 
     assert uneven.fractions == {"GPU-0": Decimal("0.333333"), "GPU-1": Decimal("0.375")}
-    assert [*map(str, uneven.lowered("JAX"))] == [
+    assert [*map(str, uneven.lowered())] == [
         "JAX has one limit for all GPUs, a part of each: it takes no more than 8.0 GiB of GPU 1."
     ]
 
