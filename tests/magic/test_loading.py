@@ -85,7 +85,7 @@ CONFIGURED = "%config TfGpuMagics.policy = 'limit 1GiB'"
         Cells("%tf_gpu limit 1GiB", "%reload_ext tfgpu_magic", WAITS, env={"TFGPU_POLICY": "growth"}),
         Cells(CONFIGURED, WAITS),
         Cells("%reload_ext tfgpu_magic", CONFIGURED, WAITS),
-        Cells(("%config TfGpuMagics.policy = 'limti 1GiB'", "'limti' is not a word of %tf_gpu", NOT + "Traceback")),
+        Cells(("%config TfGpuMagics.policy = 'limti 1GiB'", "UsageError: 'limti' is not a word of", NOT + "Traceback")),
     ],
     ids=["to load it again leaves what was said", "a cell configures", "also when it is loaded again", "and is wrong"],
 )
@@ -108,7 +108,7 @@ def test_a_setting_that_was_removed_is_refused_in_the_cell_that_sets_it(name: st
     with Machine.create("1x8GiB") as machine:
         refused, other = run(machine, cells, f"%config TfGpuMagics.{name} = 'ask'", "%config TfGpuMagics.why = False")
 
-    assert refused.text.count(removed(name, "`%config`")) == 1
+    assert refused.text == f"UsageError: {removed(name, '`%config`')}\n"
     assert other.text == ""  # nothing of it stays
 
 

@@ -13,14 +13,14 @@ from tests.slack import SLACK
 from tfgpu_magic.ground.message import msg
 from tfgpu_magic.notebook import complete
 from tfgpu_magic.notebook.words import table
-from tfgpu_magic.policy.word import Above, Flag, ParsedLine, Word
+from tfgpu_magic.policy.word import CellForm, Flag, ParsedLine, Word
 from tfgpu_magic.simgpu import Machine
 
 BARK = Word(
     "bark",
     ("bark [N]",),
     "says woof, N times",
-    flags=(("--twice", False),),
+    flags=(Flag("--twice", "", "says it twice"),),
     takes=True,
     tried=("woof",),
     instead="A dog is `%tf_gpu bark`.",
@@ -30,7 +30,7 @@ HOWL = Word(
     "howl",
     ("%%tf_gpu howl",),
     "says the cell",
-    above=Above(
+    above=CellForm(
         (Flag("--loud", "N", "so loud"), Flag("--at", "NAMES", "at these")),
         "WORDS",
         msg("Write it."),

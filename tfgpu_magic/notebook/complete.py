@@ -12,11 +12,10 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.machine.see import look
-from tfgpu_magic.notebook.words import table
+from tfgpu_magic.notebook.words import arguments, table
 from tfgpu_magic.notebook.words.line import module, parted
 from tfgpu_magic.policy import parser
-from tfgpu_magic.policy.arguments import separate
-from tfgpu_magic.policy.word import Above, Word
+from tfgpu_magic.policy.word import Word
 
 FRESH = 30.0
 """Seconds for which the list of GPUs is recent enough for completing a line."""
@@ -33,7 +32,7 @@ class Offer(NamedTuple):
 
     Attributes:
         fragment: the part of the word that is typed already.
-        words: the words that it may become; empty where nothing may stand there.
+        words: the words that it may become; empty if nothing may stand there.
     """
 
     fragment: str
@@ -46,7 +45,7 @@ def at(
     gpus: Callable[[], Sequence[str]],
     names: Callable[[], Iterable[str]],
 ) -> Offer | None:
-    """Return what may stand at the end of a line; None where it is no line of `%tf_gpu`.
+    """Return what may stand at the end of a line, or None if it is no line of `%tf_gpu`.
 
     Args:
         line: the line up to the cursor.
@@ -64,43 +63,42 @@ def at(
     first = next((word for word in fitting if name and name.lower() in word.names), None)
     if first is None:
         offered = [] if name or rest else [word.name for word in fitting]
-    elif above:
-        offered = _above(first.above, rest.split(), gpus, names) if first.above else []
     else:
-        offered = _in_a_line(first, rest.split(), gpus)
+        offered = _behind(first, rest.split(), gpus, names, above=above)
     begun = (word for word in offered if word.lower().startswith(fragment.lower()))
     return Offer(fragment, tuple(dict.fromkeys(begun)))
 
 
-def _above(
-    above: Above, tokens: Sequence[str], gpus: Callable[[], Sequence[str]], names: Callable[[], Iterable[str]]
+def _behind(
+    word: Word,
+    tokens: Sequence[str],
+    gpus: Callable[[], Sequence[str]],
+    names: Callable[[], Iterable[str]],
+    *,
+    above: bool,
 ) -> list[str]:
-    """Return what may follow above a cell: names, the values of a flag, or words of a policy and flags."""
-    named = "|".join(re.escape(flag.name) for flag in above.flags if flag.takes == "NAMES")
+    """Return what may follow a word and its tokens: the values of a flag, or values and the flags that are left."""
+    if word.restart:
+        return list(module(word).offers([word.name, *tokens], gpus))  # the word is a part of its policy
+    flags, takes = (word.above.flags, word.above.rest) if above and word.above else (word.flags, word.takes)
+    named = "|".join(re.escape(flag.name) for flag in flags if flag.takes == "NAMES")
     if named and re.search(rf"(?:^| )(?:{named})(?:[ =](?:\S*,)?)?$", " ".join(tokens)):
         return list(names())
     last = tokens[-1].rstrip("=") if tokens else ""
-    if values := [value for flag in above.flags if flag.takes and flag.name == last for value in flag.values]:
-        return values
-    left = [flag.name for flag in above.flags if flag.name not in tokens]
-    if above.rest != "WORDS":
-        return left
-    try:
-        policy, given = separate(tokens, {flag.name: flag.takes for flag in above.flags}, "")
-    except PolicyError:
-        return []
-    # The words of a policy may be written as flags here.
-    begun = re.sub(rf"(?:^| )--({'|'.join(word.name for word in parser.POLICY_WORDS)})\b", r";\1", " ".join(policy))
-    return parser.offers([begun.lstrip(";")], gpus) + [flag for flag in left if flag not in given]
-
-
-def _in_a_line(word: Word, tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-    """Return what may follow a word and its tokens in a line: its values, and its flags that are not there yet."""
-    behind = [word.name, *tokens] if word.restart else tokens  # a policy's word is a part of it
-    values: list[str] = module(word).offers(behind, gpus) if word.takes else []
-    flags = dict(word.flags)
-    needs_value = bool(tokens) and flags.get(tokens[-1].rstrip("="), False)
-    return values if needs_value else values + [flag for flag in flags if flag not in tokens]
+    for flag in flags:
+        if flag.takes and flag.name == last:
+            return list(flag.values)
+    values: list[str] = []
+    if takes == "WORDS":
+        try:
+            _, policy = arguments.parse(word.name, tokens, flags, takes, "")
+        except PolicyError:
+            return []
+        values = parser.offers([" ".join(policy)], gpus)
+    elif takes:
+        values = module(word).offers(tokens, gpus)
+    given = {token.partition("=")[0] for token in tokens}
+    return [*values, *(flag.name for flag in flags if flag.name not in given)]
 
 
 def in_context(line: str) -> dict[str, Any]:
@@ -113,7 +111,7 @@ def in_context(line: str) -> dict[str, Any]:
 
 
 def of_text(line: str, text: str) -> list[str]:
-    """Return the same before IPython 8.6, as in Colab, where a matcher cannot suppress the others.
+    """Return the same before IPython 8.6, as in Colab: there a matcher cannot suppress the others.
 
     Args:
         line: the line up to the cursor.
@@ -137,7 +135,7 @@ class _Nothing:
 
 
 def _offer(line: str) -> Offer | None:
-    return at(line, table.WORDS, _labels, _names)
+    return at(line, table.in_notebooks(), _labels, _names)
 
 
 def _labels() -> list[str]:

@@ -7,6 +7,9 @@ from tfgpu_magic.ground.answer import Code
 from tfgpu_magic.policy import parser, script
 from tfgpu_magic.policy.word import ParsedLine
 
+MORE = 'In a shell:   eval "$(tfgpu env growth)"'
+"""What the help adds in a shell."""
+
 offers = parser.offers
 
 

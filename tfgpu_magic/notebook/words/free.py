@@ -11,7 +11,7 @@ from tfgpu_magic.policy.word import ParsedLine
 
 
 def answer(line: ParsedLine) -> Freed:
-    """Let go, and return what became free."""
+    """Free it, and return what became free."""
     return free(*(name for name in re.split(r"[\s,;]+", line.rest) if name))
 
 
