@@ -70,7 +70,7 @@ def test_a_mistake_in_a_shell_is_told_with_what_may_be_meant(words: str, told: s
 )
 def test_a_mistake_in_a_notebook_too(words: str, told: str) -> None:
     with pytest.raises(TfGpuError, match=re.escape(told)):
-        line.answer(words)
+        line.run(words)
 
 
 def test_a_flag_may_take_all_that_follows() -> None:
@@ -97,11 +97,11 @@ def test_each_command_explains_itself_in_a_shell(name: str, capsys: pytest.Captu
 @pytest.mark.parametrize("name", NOTEBOOK)
 def test_each_word_explains_itself_in_a_notebook(name: str) -> None:
     (word,) = (word for word in table.in_notebooks() if word.name == name)
-    shown = str(line.answer(f"{name} --help"))
+    shown = str(line.run(f"{name} --help"))
 
     if name != "help":
-        assert str(line.answer(f"help {name}")) == shown
+        assert str(line.run(f"help {name}")) == shown
         assert word.meaning[1:].split()[0] in shown
     flags = (*word.flags, *(word.above.flags if word.above else ()))
     assert [flag.name for flag in flags if flag.meaning and f"  {flag.usage}" not in shown] == []
-    assert str(line.above("isolate --help", "1", None)()) == str(line.answer("isolate -h"))
+    assert str(line.above("isolate --help", "1", None)()) == str(line.run("isolate -h"))

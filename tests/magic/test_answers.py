@@ -109,7 +109,7 @@ def test_without_a_driver_a_limit_is_not_called_in_force() -> None:
 
 
 def test_a_line_that_is_interrupted_shows_no_frame_of_ours() -> None:
-    hang = "from tfgpu_magic.notebook.words import status\ndef hang(_): raise KeyboardInterrupt\nstatus.answer = hang"
+    hang = "from tfgpu_magic.notebook.words import status\ndef hang(_): raise KeyboardInterrupt\nstatus.run = hang"
     _, interrupted = run(None, cells, hang, "%tf_gpu status")
 
     assert (interrupted.error, interrupted.text) == ("KeyboardInterrupt", "KeyboardInterrupt: %tf_gpu status\n")

@@ -62,7 +62,7 @@ def test_each_policy_has_one_look_of_its_own_whatever_the_first_line_was(first: 
 
 
 def test_a_first_policy_imports_nothing_that_only_other_frameworks_a_ceiling_or_a_refusal_need() -> None:
-    code = "from tfgpu_magic.notebook.words import line; line.answer('limit 2GiB'); import sys; print(*sys.modules)"
+    code = "from tfgpu_magic.notebook.words import line; line.run('limit 2GiB'); import sys; print(*sys.modules)"
     with Machine.create("1x8GiB") as machine:
         done = machine.run([sys.executable, "-c", code], env=QUIET, capture_output=True, text=True)
     rooms = {"engine.every_framework", "engine.offers", "frameworks.registry", "isolate.leasing"}

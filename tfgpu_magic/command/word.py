@@ -13,7 +13,7 @@ def run(line: ParsedLine) -> int:
 
     def answer() -> object:
         magic: Magic = "gpu" if frameworks(line.rest) == "all" else "tf_gpu"
-        shown: object = module(line.word).answer(line._replace(magic=magic))
+        shown: object = module(line.word).run(line._replace(magic=magic))
         return shown
 
     shown = in_shell(answer, f'tfgpu {line.name} "{{}}"'.format)

@@ -302,7 +302,7 @@ class TfGpuMagics(TfGpuSettings, Magics):
         self.watch.check()
         try:
             run = None if cell is None else lines.above(line, cell, shell, magic)
-            answer = lines.answer(line, magic) if run is None else None
+            answer = lines.run(line, magic) if run is None else None
         except TfGpuError as error:
             raise lines.refused(error, line, shell, magic) from None
         except KeyboardInterrupt as interrupt:

@@ -27,7 +27,7 @@ from tfgpu_magic.policy.word import ParsedLine
 _CHECK = "--check"
 
 
-def answer(line: ParsedLine) -> Document | None:
+def run(line: ParsedLine) -> Document | None:
     """Do what a line asks for, or have it done when the cell has ended."""
     shell = host.shell()
     if shell is None:
@@ -46,7 +46,7 @@ def answer(line: ParsedLine) -> Document | None:
     return None
 
 
-def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+def completions(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
     """Return the names of other notebooks."""
     reports = [] if tokens else other_notebooks.reports()
     return [PurePath(one.notebook).name for one in reports if one.kernel and one.pid > 0]

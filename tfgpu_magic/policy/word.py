@@ -18,8 +18,8 @@ class Word(NamedTuple):
 
     What it does in a notebook is in a module of its own, which is imported when the word is said or completed:
 
-    - ``answer(line)`` does what a line asks, and returns what is to be shown, if anything.
-    - ``offers(tokens, gpus)`` returns what may follow the tokens behind a word that takes any; it may call for the
+    - ``run(line)`` does what a line asks, and returns what is to be shown, if anything.
+    - ``completions(tokens, gpus)`` returns what may follow the tokens behind a word that takes any; it may call for the
       labels of the GPUs.
     - ``prepare(line, cell, shell)`` returns the function that runs the cell below a word that may stand above one. What
       `prepare` raises is a mistake in the line; what the function raises is the cell's own error.
@@ -42,8 +42,8 @@ class Word(NamedTuple):
     """
 
     name: str
-    usage: tuple[str, ...]
-    meaning: str
+    usage: tuple[str, ...] = ()
+    meaning: str = ""
     flags: tuple[Flag, ...] = ()
     apart: tuple[tuple[str, str], ...] = ()
     takes: bool = False

@@ -10,9 +10,9 @@ from tfgpu_magic.policy.word import ParsedLine
 MORE = 'In a shell:   eval "$(tfgpu env growth)"'
 """What the help adds in a shell."""
 
-offers = parser.offers
+completions = parser.offers
 
 
-def answer(line: ParsedLine) -> Code:
+def run(line: ParsedLine) -> Code:
     """Return the lines."""
     return Code(script.shell(engine.sketch(line.rest, line.frameworks) if line.rest else engine.decided()), "sh")

@@ -44,7 +44,7 @@ def _written(name: str, form: CellForm) -> str:
     return filled.replace("\0", " ")
 
 
-def answer(line: ParsedLine) -> Code:
+def run(line: ParsedLine) -> Code:
     """Return the help, or that of the word that is named."""
     if not line.rest:
         return Code(text(table.in_notebooks()), "text")
@@ -56,6 +56,6 @@ def answer(line: ParsedLine) -> Code:
     return Code(arguments.explained(forms, word.meaning, tuple(both), about), "text")
 
 
-def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+def completions(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
     """Return the commands that can be explained."""
     return [] if tokens else [word.name for word in table.in_notebooks()]

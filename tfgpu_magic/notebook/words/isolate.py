@@ -38,7 +38,7 @@ def prepare(line: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
     return functools.partial(jobs.Job, prepared) if asked.detach else prepared.run
 
 
-def answer(line: ParsedLine) -> None:
+def run(line: ParsedLine) -> None:
     """Start the fork server for isolated cells, without waiting for it."""
     if not line.flags:
         raise PolicyError(in_a_row(("`isolate` stands above a cell.", line.word.forms)))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.ground.answer import Code
 
 
-def answer(line: str, magic: Magic = "tf_gpu") -> object:
+def run(line: str, magic: Magic = "tf_gpu") -> object:
     """Do what a line asks, and return what is to be shown, if anything.
 
     Args:
@@ -43,7 +43,7 @@ def answer(line: str, magic: Magic = "tf_gpu") -> object:
             if word.above is None or word.above.flags == word.flags:
                 raise
             raise PolicyError(in_a_row((f"`{word.name}` stands above a cell.", word.forms))) from None
-    answered: object = module(word).answer(parsed)
+    answered: object = module(word).run(parsed)
     return answered
 
 
@@ -87,7 +87,7 @@ def _explained(parsed: ParsedLine) -> Code | None:
     """Return the help for a line's word if a flag asks for it."""
     if not {"--help", "-h"} & set(parsed.rest.split()):
         return None
-    explained: Code = module(find("help", _words())).answer(parsed._replace(rest=parsed.word.name))
+    explained: Code = module(find("help", _words())).run(parsed._replace(rest=parsed.word.name))
     return explained
 
 

@@ -20,7 +20,7 @@ def prepare(line: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
     return _measure(line, shell).start
 
 
-def answer(line: ParsedLine) -> object:
+def run(line: ParsedLine) -> object:
     """Have the cell measured; or return how much to ask for."""
     if list(line.flags) == ["--fit"]:
         return fit.fitting()

@@ -65,36 +65,35 @@ _RUN, _SEE, _TRY, _ADMINISTER = "Run programs", "See who holds memory", "Try and
 _GROUPS = (_RUN, _SEE, _TRY, _ADMINISTER, "More")
 """The headings of the help in a shell, in their order."""
 
+
+def _of_shells(name: str, usage: str, meaning: str, group: str, *flags: Flag, rest: str = "") -> Word:
+    """Return a command that only `tfgpu` has."""
+    return Word(name, shell=ShellForm(usage, meaning, group, flags, rest))
+
+
+def _as_word(meaning: str) -> ShellForm:
+    """Return the form of a command that prints for a policy what it shows in a notebook."""
+    return ShellForm('"POLICY"', meaning, _RUN, rest="WORDS", as_word=True)
+
+
 WORDS: tuple[Word, ...] = (
     *POLICIES,
-    Word(
+    _of_shells(
         "run",
-        (),
-        "",
-        shell=ShellForm(
-            '[--wait 10m] "POLICY" -- PROGRAM',
-            "run an unchanged program under a policy",
-            _RUN,
-            (
-                Flag("--script", "", "PROGRAM is a Python script, whatever its name"),
-                Flag("--wait", "TIME", "wait so long for room where others hold it: 90s, 10m, 2h"),
-                Flag("--called", "COMMAND"),  # what the user has typed; PROGRAM is what its Python runs
-            ),
-            "WORDS",
-        ),
+        '[--wait 10m] "POLICY" -- PROGRAM',
+        "run an unchanged program under a policy",
+        _RUN,
+        Flag("--script", "", "PROGRAM is a Python script, whatever its name"),
+        Flag("--wait", "TIME", "wait so long for room where others hold it: 90s, 10m, 2h"),
+        Flag("--called", "COMMAND"),  # what the user has typed; PROGRAM is what its Python runs
+        rest="WORDS",
     ),
     Word(
         "plan",
         ("plan WORDS",),
         "show what the words would do, GPU by GPU, and change nothing",
         takes=True,
-        shell=ShellForm(
-            '"POLICY"',
-            "show what a policy would do, GPU by GPU, and change nothing",
-            _RUN,
-            rest="WORDS",
-            as_word=True,
-        ),
+        shell=_as_word("show what a policy would do, GPU by GPU, and change nothing"),
         group="Set memory",
     ),
     Word(
@@ -212,86 +211,53 @@ WORDS: tuple[Word, ...] = (
         "print shell lines that do it, as far as environment variables can",
         takes=True,
         group="Use in scripts and shells",
-        shell=ShellForm(
-            '"POLICY"',
-            "print shell lines that do it, as far as environment variables can",
-            _RUN,
-            rest="WORDS",
-            as_word=True,
-        ),
+        shell=_as_word("print shell lines that do it, as far as environment variables can"),
     ),
-    Word(
+    _of_shells(
         "demo",
-        (),
-        "",
-        shell=ShellForm(
-            "[--lab]",
-            "show `top` on a simulated machine with neighbours, or the tour in JupyterLab",
-            _TRY,
-            (
-                Flag("--lab", "", "open the tour in JupyterLab, in a browser"),
-                Flag("--here", "", "with --lab: on the GPUs of this machine, if it has any"),
-                Flag("--no-browser", "", "with --lab: only print the address"),
-                Flag("--port", "N", "with --lab: 8888, or the next free port"),
-            ),
-        ),
+        "[--lab]",
+        "show `top` on a simulated machine with neighbours, or the tour in JupyterLab",
+        _TRY,
+        Flag("--lab", "", "open the tour in JupyterLab, in a browser"),
+        Flag("--here", "", "with --lab: on the GPUs of this machine, if it has any"),
+        Flag("--no-browser", "", "with --lab: only print the address"),
+        Flag("--port", "N", "with --lab: 8888, or the next free port"),
     ),
-    Word(
+    _of_shells(
         "doctor",
-        (),
-        "",
-        shell=ShellForm(
-            "[--quick] [--json]",
-            "check what works here, what does not, and what to do next",
-            _TRY,
-            (
-                Flag("--json", "", "write it as JSON, to be sent with a report"),
-                Flag("--quick", "", "start neither CUDA nor TensorFlow: two seconds, not ten"),
-                Flag("--park"),
-                Flag("--allow-open-module"),
-            ),
-        ),
+        "[--quick] [--json]",
+        "check what works here, what does not, and what to do next",
+        _TRY,
+        Flag("--json", "", "write it as JSON, to be sent with a report"),
+        Flag("--quick", "", "start neither CUDA nor TensorFlow: two seconds, not ten"),
+        *(Flag("--park"), Flag("--allow-open-module")),  # which were removed
     ),
-    Word(
-        "collect", (), "", shell=ShellForm("", "read the GPUs for all users of this machine, as a service", _ADMINISTER)
-    ),
-    Word(
+    _of_shells("collect", "", "read the GPUs for all users of this machine, as a service", _ADMINISTER),
+    _of_shells(
         "exporter",
-        (),
-        "",
-        shell=ShellForm(
-            "[--port N] [--address HOST] [--cert FILE --key FILE]",
-            "tell Prometheus what each user holds of the GPUs, and has held",
-            _ADMINISTER,
-            (
-                Flag("--address", "HOST", "where to listen (default: 127.0.0.1)"),
-                Flag("--port", "N", "the port (default: 9836)"),
-                Flag("--cert", "FILE", "for HTTPS: the certificate, in PEM"),
-                Flag("--key", "FILE", "for HTTPS: its key, in PEM"),
-                Flag("--client-ca", "FILE", "the authorities of clients that are answered, in PEM"),
-            ),
-        ),
+        "[--port N] [--address HOST] [--cert FILE --key FILE]",
+        "tell Prometheus what each user holds of the GPUs, and has held",
+        _ADMINISTER,
+        Flag("--address", "HOST", "where to listen (default: 127.0.0.1)"),
+        Flag("--port", "N", "the port (default: 9836)"),
+        Flag("--cert", "FILE", "for HTTPS: the certificate, in PEM"),
+        Flag("--key", "FILE", "for HTTPS: its key, in PEM"),
+        Flag("--client-ca", "FILE", "the authorities of clients that are answered, in PEM"),
     ),
-    Word(
+    _of_shells(
         "limits",
-        (),
-        "",
-        shell=ShellForm(
-            "[--show] [--dry-run] [--once] [--watch] [--clear]",
-            "have driver 615 hold each user to an administrator's limits",
-            _ADMINISTER,
-            (
-                Flag(
-                    "--show",
-                    "",
-                    "show what the driver holds each user to, what they hold, and what the file says (the default)",
-                ),
-                Flag("--dry-run", "", "show only what the file would change, and change nothing"),
-                Flag("--once", "", "set the limits now; the exit status is 1 if one is not in force"),
-                Flag("--watch", "", "set them now, and again when a user comes or the file changes"),
-                Flag("--clear", "", "remove the limits that this command or the service has set"),
-            ),
+        "[--show] [--dry-run] [--once] [--watch] [--clear]",
+        "have driver 615 hold each user to an administrator's limits",
+        _ADMINISTER,
+        Flag(
+            "--show",
+            "",
+            "show what the driver holds each user to, what they hold, and what the file says (the default)",
         ),
+        Flag("--dry-run", "", "show only what the file would change, and change nothing"),
+        Flag("--once", "", "set the limits now; the exit status is 1 if one is not in force"),
+        Flag("--watch", "", "set them now, and again when a user comes or the file changes"),
+        Flag("--clear", "", "remove the limits that this command or the service has set"),
     ),
     Word(
         "help",

@@ -6,6 +6,6 @@ from tfgpu_magic.insight.objects.tensors import Tensors, tensors
 from tfgpu_magic.policy.word import ParsedLine
 
 
-def answer(line: ParsedLine) -> Tensors:
+def run(line: ParsedLine) -> Tensors:
     """Return what holds it."""
     return tensors(everything="--all" in line.flags)

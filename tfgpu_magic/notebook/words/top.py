@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.notebook.widget import MemoryTable
 
 
-def answer(_: ParsedLine) -> MemoryTable | Status:
+def run(_: ParsedLine) -> MemoryTable | Status:
     """Return the table."""
     if host() != "kernel":
         return status().once()

@@ -14,7 +14,7 @@ from tfgpu_magic.policy.word import ParsedLine
 _ON, _OFF, _ABOVE = "on", "off", "--above"
 
 
-def answer(line: ParsedLine) -> Session | None:
+def run(line: ParsedLine) -> Session | None:
     """Switch it on or off, or return the session."""
     asked = " ".join(line.values)
     if asked == _ON:
@@ -31,6 +31,6 @@ def answer(line: ParsedLine) -> Session | None:
     return replace(session.timeline(), tracked=tracker.is_on())
 
 
-def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+def completions(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
     """Return what may follow."""
     return [] if tokens else [_ON, _OFF]
