@@ -14,7 +14,6 @@ from traitlets.config import Configurable
 
 from scripts import _matrix, _wire
 from scripts._contents import KINDS
-from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.doctor.checks.table import CHECKS, outcomes
 from tfgpu_magic.lab.exporter import METRICS
 from tfgpu_magic.notebook.words import table
@@ -23,7 +22,7 @@ from tfgpu_magic.server.extension import TfGpuServer
 
 PACKAGE = Path(__file__).parents[1] / "tfgpu_magic"
 RULES = Path(__file__).parents[1] / "grafana" / "rules.yml"
-WORDS = table.WORDS
+WORDS = table.in_notebooks()
 FLAGS = table.ISOLATED.flags
 _VARIABLE = re.compile("TFGPU_[A-Z_]+")
 _REQUEST = re.compile("((?:GET |POST |WebSocket )?)``((?:GET |POST )?<base>/tfgpu-magic/.*?)``: (.*)", re.DOTALL)
@@ -56,9 +55,9 @@ def commands() -> str:
     return "\n\n".join(
         _table(
             f"**{group}**\n\n| command | what it does |",
-            (f"| `{f'tfgpu {command.name} {command.usage}'.rstrip()}` | {command.meaning} |" for command in some),
+            (f"| `{f'tfgpu {word.name} {form.usage}'.rstrip()}` | {form.meaning} |" for word, form in some),
         )
-        for group, some in groupby(COMMANDS, lambda command: command.group)
+        for group, some in groupby(table.in_shells(), lambda command: command[1].group)
     )
 
 

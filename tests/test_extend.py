@@ -15,7 +15,7 @@ import pytest
 
 from tests.frameworks.novum import Novum
 from tests.magic.shell import Seen, each
-from tests.processes import run
+from tests.processes import run as run_on
 from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.array import Array
@@ -71,7 +71,7 @@ class Menu(Answer):
 MENU = Word("menu", ("menu",), "show what there is to eat", home=__name__)
 
 
-def answer(_: ParsedLine) -> Menu:
+def run(_: ParsedLine) -> Menu:
     return Menu()
 
 
@@ -79,7 +79,7 @@ def answer(_: ParsedLine) -> Menu:
 def seen() -> dict[str, Seen]:
     """What cells give where both were added: one process for all of them."""
     with Machine.create("1x8GiB") as machine:
-        found: dict[str, Seen] = run(machine, _seen)
+        found: dict[str, Seen] = run_on(machine, _seen)
     return found
 
 

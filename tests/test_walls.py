@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import tfgpu_magic
-from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.parking.parts import PARK, UNPARK
 from tfgpu_magic.policy.parser import POLICY_WORDS
@@ -96,18 +95,18 @@ def test_a_first_line_imports_nothing_that_only_others_need() -> None:
 
 def test_a_word_is_a_file_and_a_line() -> None:
     files = {Path(room).stem for room in ROOMS if room.startswith("notebook/words/")}
-    common = {"__init__", "table", "line", "policy"}  # to all words, and to those of a policy
+    common = {"__init__", "table", "line", "arguments", "policy"}  # to all words, and to those of a policy
     elsewhere = {word.name for word in (*POLICY_WORDS, PARK, UNPARK)}
 
-    assert files - common == {word.name for word in table.WORDS} - elsewhere
+    assert files - common == {word.name for word in table.in_notebooks()} - elsewhere
     assert len({name for word in table.WORDS for name in word.names}) == sum(len(word.names) for word in table.WORDS)
 
 
 def test_a_command_is_a_file_and_a_line() -> None:
     files = {Path(room).stem for room in ROOMS if room.startswith("command/")}
-    common = {"__init__", "main", "dispatch", "table", "wording", "target", "program"}  # to all, and the parts of `run`
+    common = {"__init__", "main", "dispatch", "word", "wording", "target", "program"}  # to all, and the parts of `run`
 
-    assert files - common == {command.name for command in COMMANDS} - {"help"}
+    assert files - common == {word.name for word, form in table.in_shells() if not form.as_word} - {"help"}
 
 
 @pytest.mark.parametrize(

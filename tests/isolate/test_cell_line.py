@@ -8,12 +8,16 @@ from hypothesis import given
 from tests.policy.test_parser import policies
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate.call import CellCall
-from tfgpu_magic.notebook.words.isolate import parse
+from tfgpu_magic.notebook.words import isolate, line
 from tfgpu_magic.policy.policy import NOTHING, Policy
 
 
+def parse(text: str) -> CellCall:
+    return isolate.read(line.with_arguments(line.read(f"isolate {text}"), above=True))
+
+
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("text", "expected"),
     [
         ("", CellCall()),
         ("-i x,y -o z", CellCall(inputs=("x", "y"), outputs=("z",))),
@@ -26,12 +30,12 @@ from tfgpu_magic.policy.policy import NOTHING, Policy
         ("--timeout=1.5h", CellCall(timeout=5400.0)),
     ],
 )
-def test_flags(line: str, expected: CellCall) -> None:
-    assert parse(line) == expected
+def test_flags(text: str, expected: CellCall) -> None:
+    assert parse(text) == expected
 
 
 @pytest.mark.parametrize(
-    ("line", "policy"),
+    ("text", "policy"),
     [
         ("", str(NOTHING)),
         ("limit 2GiB", "limit 2GiB"),
@@ -48,8 +52,8 @@ def test_flags(line: str, expected: CellCall) -> None:
         ("-o x LIMIT 2GiB", "limit 2GiB"),
     ],
 )
-def test_a_policy_is_words_or_flags(line: str, policy: str) -> None:
-    assert str(parse(line).policy) == policy
+def test_a_policy_is_words_or_flags(text: str, policy: str) -> None:
+    assert str(parse(text).policy) == policy
 
 
 @given(policies)
@@ -58,7 +62,7 @@ def test_any_policy_can_be_said_above_a_cell(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("text", "said"),
     [
         ("-i", "-i needs NAMES."),
         ("-o --detach", "-o needs NAMES."),
@@ -71,10 +75,11 @@ def test_any_policy_can_be_said_above_a_cell(policy: Policy) -> None:
         ("--gpu 1", "Did you mean '--gpus'?"),
         ("--timeot 3s", "Did you mean '--timeout'?"),
         ("--outputs x", "Did you mean '-o'?"),
+        ("--ouput x", "Did you mean '-o'?"),
+        ("limit 2GiB --gorw", "Did you mean '--grow'?"),
         ("--inputs x", "Did you mean '-i'?"),
         ("--background", "Did you mean '--detach'?"),
         ("--gpus 0", "For none, say `visible none`."),
-        ("--help", "bring these names back"),
         ("--gpus none", "--gpus is a number from 1 to 64, not 'none'."),
         ("--timeout 5", "5 of what? Write 5s or 5m."),
         ("--timeout 0s", "'0s' cannot be waited for"),
@@ -82,8 +87,8 @@ def test_any_policy_can_be_said_above_a_cell(policy: Policy) -> None:
         ("--lmit 2GiB", "Did you mean '--limit'?"),
     ],
 )
-def test_what_cannot_be_read_is_said(line: str, said: str) -> None:
+def test_what_cannot_be_read_is_said(text: str, said: str) -> None:
     with pytest.raises(PolicyError) as caught:
-        parse(line)
+        parse(text)
 
     assert said in str(caught.value)

@@ -18,14 +18,19 @@ from tfgpu_magic.simgpu import Machine
 LINES = ["", "status", "limit 1GiB", "plan growth", "code growth", "env growth", "default"]
 CODE = [("code limit 1GiB", "python"), ("env growth", "sh")]
 HELP = ["help", "--help", "-h"]
-PARK, UNPARK = (f"`{word} {{}}` is not understood. Write `%tf_gpu {word}` or " for word in ("park", "unpark"))
+PARK, UNPARK = (f"Write `%tf_gpu {word}` or " for word in ("park", "unpark"))
 MISTAKES = [
     ("statsu", "Did you mean 'status'?"),
     ("top --restart", "`top` sets nothing"),
     ("growth; gc", "'gc' is not a word of %tf_gpu. `%tf_gpu free` lets go of what nobody needs"),
-    *((f"park {rest}", PARK.format(rest)) for rest in ("--to disk", "--when-needed", "--auto 20m eval.ipynb")),
-    *((f"unpark {rest}", UNPARK.format(rest)) for rest in ("eval.ipynb", "--without-gpu")),
-    ("park --auto", "--auto after which time? Write `%tf_gpu park` or "),
+    *(
+        (f"park {rest}", f"`park {rest}` is not understood. {PARK}")
+        for rest in ("--when-needed", "--auto 20m eval.ipynb")
+    ),
+    ("park --to disk", f"'park' has no flag '--to'. Did you mean '--auto'? {PARK}"),
+    ("unpark eval.ipynb", f"`unpark eval.ipynb` cannot be done. {UNPARK}"),
+    ("unpark --without-gpu", f"--without-gpu needs NAME. {UNPARK}"),
+    ("park --auto", f"--auto needs TIME. {PARK}"),
     ("park --auto 20", "20 of what? Write 20s or 20m."),
     ("checkpoint", "`%tf_gpu park` moves this notebook's variables and tensors to host memory until its next cell."),
     ("growth; park", "`park` is no policy: it stands alone"),
@@ -104,7 +109,7 @@ def test_without_a_driver_a_limit_is_not_called_in_force() -> None:
 
 
 def test_a_line_that_is_interrupted_shows_no_frame_of_ours() -> None:
-    hang = "from tfgpu_magic.notebook.words import status\ndef hang(_): raise KeyboardInterrupt\nstatus.answer = hang"
+    hang = "from tfgpu_magic.notebook.words import status\ndef hang(_): raise KeyboardInterrupt\nstatus.run = hang"
     _, interrupted = run(None, cells, hang, "%tf_gpu status")
 
     assert (interrupted.error, interrupted.text) == ("KeyboardInterrupt", "KeyboardInterrupt: %tf_gpu status\n")

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from tests.magic.shell import Seen, cells, each
-from tests.processes import run
+from tests.processes import run as run_on
 from tests.slack import SLACK
 from tfgpu_magic.ground.message import msg
 from tfgpu_magic.notebook import complete
 from tfgpu_magic.notebook.words import table
-from tfgpu_magic.policy.word import Above, Flag, ParsedLine, Word
+from tfgpu_magic.policy.word import CellForm, Flag, ParsedLine, Word
 from tfgpu_magic.simgpu import Machine
 
 BARK = Word(
     "bark",
     ("bark [N]",),
     "says woof, N times",
-    flags=(("--twice", False),),
+    flags=(Flag("--twice", "", "says it twice"),),
     takes=True,
     tried=("woof",),
     instead="A dog is `%tf_gpu bark`.",
@@ -30,7 +30,7 @@ HOWL = Word(
     "howl",
     ("%%tf_gpu howl",),
     "says the cell",
-    above=Above(
+    above=CellForm(
         (Flag("--loud", "N", "so loud"), Flag("--at", "NAMES", "at these")),
         "WORDS",
         msg("Write it."),
@@ -74,7 +74,7 @@ OFFERED = [
 def seen() -> tuple[dict[str, Seen], dict[str, list[str]]]:
     """What each cell gives, and what is offered at the end of each line: one process for all of them."""
     with Machine.create("2x8GiB") as machine:
-        found: tuple[dict[str, Seen], dict[str, list[str]]] = run(
+        found: tuple[dict[str, Seen], dict[str, list[str]]] = run_on(
             machine, _seen, [cell for cell, _ in ANSWERED + REFUSED], [line for line, _ in OFFERED]
         )
     return found
@@ -121,11 +121,11 @@ def _seen(sources: list[str], lines: list[str]) -> tuple[dict[str, Seen], dict[s
     return answers, offered
 
 
-def answer(said: ParsedLine) -> str:
+def run(said: ParsedLine) -> str:
     return " ".join(["woof"] * int(said.rest or 1))
 
 
-def offers(said: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+def completions(said: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
     return [] if said else ["2", "3"]
 
 

@@ -18,7 +18,7 @@ from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.ground.report import GpuUse, Report
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import ReportFile
-from tfgpu_magic.notebook import reporter
+from tfgpu_magic.notebook import report_schedule, reporter
 from tfgpu_magic.notebook.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BoardDirec
     monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
     monkeypatch.setattr(self_report, "brief", lambda: SAID)
-    monkeypatch.setattr(reporter, "EVERY", 0.02)
+    monkeypatch.setattr(report_schedule, "EVERY", 0.02)
     monkeypatch.setattr(reporter, "_GATHER", 0.0)
     with BoardDirectory() as here:
         yield here
@@ -198,19 +198,3 @@ def test_a_program_that_starts_kernels_promises_nothing_until_it_imports_a_frame
     program.announce()
 
     assert said == [True, False, True]
-
-
-def test_a_notebook_was_in_use_until_its_last_background_cell_ended(
-    reporting: Reporter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jobs = ["a cell"]
-    monkeypatch.setitem(sys.modules, "tfgpu_magic.isolate.job_list", SimpleNamespace(running=lambda: tuple(jobs)))
-    reporting._active = 0.0
-    reporting._look_for_jobs()
-    jobs.clear()
-    before = reporting._active
-    reporting._look_for_jobs()
-    ended, reporting._active = reporting._active, 0.0
-    reporting._look_for_jobs()
-
-    assert (before, ended > 0.0, reporting._active) == (0.0, True, 0.0)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tfgpu_magic.ground import host
+from tfgpu_magic.notebook.words import line
 from tfgpu_magic.parking import automatic
 from tfgpu_magic.parking.automatic import Automatic
 from tfgpu_magic.parking.parts import PARK
@@ -50,7 +51,7 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_another_time_and_off_end_what_watched_before(shell: Any, process: Any) -> None:
     def say(rest: str) -> tuple[Automatic, ...]:
-        automatic.answer(ParsedLine("park", rest, restart=False, word=PARK), shell, process)
+        automatic.answer(line.with_arguments(ParsedLine("park", rest, restart=False, word=PARK)), shell, process)
         watches: tuple[Automatic, ...] = shell.magics.watches
         return watches
 

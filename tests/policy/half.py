@@ -9,9 +9,9 @@ from typing import ClassVar
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Figures, whole
 from tfgpu_magic.policy.policy import GpuRef, Memory
-from tfgpu_magic.policy.word import Word
+from tfgpu_magic.policy.word import Flag, Word
 
-WORD = Word("half", ("half", "half --gpu 0"), "half of what is free", (("--gpu", True), ("--grow", False)))
+WORD = Word("half", ("half", "half --gpu 0"), "half of what is free", (Flag("--gpu", "N"), Flag("--grow")))
 
 
 @dataclass(frozen=True, slots=True)

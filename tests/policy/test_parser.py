@@ -14,7 +14,7 @@ from tests.sizes import GIB
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.ground import units
 from tfgpu_magic.notebook.words import line
-from tfgpu_magic.notebook.words.table import WORDS
+from tfgpu_magic.notebook.words.table import in_notebooks
 from tfgpu_magic.policy.arguments import MOST_PARTS
 from tfgpu_magic.policy.memory import Percentage, amount_bytes
 from tfgpu_magic.policy.parser import parse
@@ -49,7 +49,7 @@ requests: st.SearchStrategy[Request] = st.one_of(
 )
 policies = st.lists(requests, min_size=1, max_size=5).map(lambda rs: Policy().then(Policy(tuple(rs)))).filter(str)
 fragments = st.sampled_from(
-    [word.name for word in WORDS]
+    [word.name for word in in_notebooks()]
     + ["2GiB", "40%", "0=1GiB", "--grow", "--gpu", "--need", "0,1", ";", "none", "=", "٣GiB", "1e9"]
     + ["--release"]
 )

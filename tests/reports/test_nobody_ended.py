@@ -15,7 +15,7 @@ from tests.machine.boards import end_collectors
 from tests.slack import SLACK
 from tests.tf.test_reporter import board
 from tests.waiting import until
-from tfgpu_magic.notebook.reporter import EVERY
+from tfgpu_magic.notebook.report_schedule import EVERY
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_machine_3_a_click_on_a_widget_is_use_and_the_live_tables_messages_are_n
         kernel,
         "from tfgpu_magic import MemoryTable\ntable, active = MemoryTable(), []\n"
         "reporter = get_ipython().magics_manager.registry['TfGpuMagics'].reporter\n"
-        "table.on_msg(lambda *_: active.append(reporter._active))\nprint(MemoryTable.number())",
+        "table.on_msg(lambda *_: active.append(reporter.state.active))\nprint(MemoryTable.number())",
     ).strip()
     ended = time.time()
     with board(machine) as reported:

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import groupby
 from pathlib import Path
@@ -18,9 +17,8 @@ import pytest
 import tfgpu_magic
 from scripts import _wire
 from scripts._docs_parts import FLAGS, PACKAGE, WORDS, first_line, modules
-from tfgpu_magic.command.table import COMMANDS, Command
+from tfgpu_magic.notebook.words import table
 from tfgpu_magic.policy import settings
-from tfgpu_magic.policy.word import Word
 from tfgpu_magic.server.extension import TfGpuServer
 
 if TYPE_CHECKING:
@@ -103,11 +101,11 @@ def test_every_word_and_flag_is_explained(built: Path) -> None:
     assert [flag.name for flag in FLAGS if flag.meaning.replace("`", "") not in text] == []
 
 
-@pytest.mark.parametrize("table", [WORDS, COMMANDS])
-def test_what_the_help_lists_below_one_heading_stands_together(table: Sequence[Word | Command]) -> None:
-    headings = [heading for heading, _ in groupby(table, lambda entry: entry.group)]
-
-    assert len(headings) == len({entry.group for entry in table})
+@pytest.mark.parametrize(
+    "groups", [[word.group for word in WORDS], [form.group for _, form in table.in_shells()]], ids=["notebook", "shell"]
+)
+def test_what_the_help_lists_below_one_heading_stands_together(groups: list[str]) -> None:
+    assert len([*groupby(groups)]) == len(set(groups))
 
 
 def test_every_setting_variable_request_and_member_of_a_message_is_in_a_reference(built: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import doctest
 import re
 import shlex
@@ -17,7 +16,6 @@ from scripts._notebooks import run
 from tests.jupyter import LEAN
 from tests.notebooks.reading import shown
 from tfgpu_magic.command import dispatch
-from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.notebook.words import isolate, line
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.simgpu.demo.machine import simulated
@@ -154,12 +152,12 @@ def test_every_line_of_a_page_is_one(page: Path) -> None:
         if parsed.word.restart and " " in words:  # the word alone is its name
             parse(parsed.text)
         elif parsed.name == "isolate" and magic.startswith("%%") and "[" not in parsed.rest:
-            isolate.parse(parsed.rest)
+            isolate.read(line.with_arguments(parsed, above=True))
     for command in commands(text):
         words, _, program = command.partition(" -- ")
         name, *rest = shlex.split(words)
-        options = dispatch.parser(name).parse_args([name, *rest], argparse.Namespace(program=program))
-        assert parse(" ".join(options.policy)) if "policy" in options else name in {one.name for one in COMMANDS}
+        said = dispatch.read([name, *rest, *(["--", program] if program else [])])
+        assert parse(said.rest) if said.word.shell and said.word.shell.rest else not said.rest
 
 
 def commands(page: str) -> list[str]:

@@ -30,9 +30,9 @@ CULLING = (
     "--ServerApp.log_level=INFO",
 )
 BRIEF = """
-import tfgpu_magic.notebook.reporter
+from tfgpu_magic.notebook import report_schedule
 from tfgpu_magic.notebook import widget
-widget.PRESENT_FOR, tfgpu_magic.notebook.reporter.AWAKE_EVERY = 3.0, 5.0
+widget.PRESENT_FOR, report_schedule.ACTIVITY_EVERY = 3.0, 5.0
 """
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -28,8 +29,10 @@ from tfgpu_magic.ground.report import Report
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import ReportFiles
 from tfgpu_magic.machine.owners.pids import notebook_of
+from tfgpu_magic.notebook import reporter as reporters
 from tfgpu_magic.notebook.publisher import Publisher
-from tfgpu_magic.notebook.reporter import SHARE, Reporter
+from tfgpu_magic.notebook.report_schedule import SHARE, State, wait
+from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
 
@@ -128,13 +131,13 @@ def test_a_board_that_is_removed_gets_the_report_again() -> None:
 @on("1x8GiB", fresh=True)
 def test_nothing_is_done_while_no_cell_runs_and_tensorflow_sleeps() -> None:
     """The reporter comes to a wait that nothing but a cell ends; before, it may report a cell's end."""
-    until_next, waits = Reporter._until_next, list[float | None]()
+    waits: list[float | None] = []
 
-    def noted(self: Reporter, pause: float) -> float | None:
-        waits.append(until_next(self, pause))
+    def noted(state: State, now: float) -> float | None:
+        waits.append(wait(state, now))
         return waits[-1]
 
-    with mock.patch.object(Reporter, "_until_next", noted):
+    with mock.patch.object(reporters, "wait", noted):
         cells("pass")
         until(lambda: waits[-1:] == [None])
 
@@ -206,10 +209,10 @@ def _between_reports(cost: float, count: int) -> list[float]:
     cells(KEEP)
     publish, times = Publisher.publish, list[tuple[float, float]]()
 
-    def slow(self: Publisher, *, busy: bool, active: float) -> None:
+    def slow(self: Publisher, **report: Any) -> None:
         begun = time.monotonic()
         time.sleep(cost)
-        publish(self, busy=busy, active=active)
+        publish(self, **report)
         times.append((begun, time.monotonic()))
 
     with mock.patch.object(Publisher, "publish", slow):

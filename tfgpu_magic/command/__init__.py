@@ -1,1 +1,1 @@
-"""The command `tfgpu`: a command is a module, which is imported when it is given, and an entry of `table`."""
+"""The command `tfgpu`: a command is an entry of the table of words, and a module here, imported when it is given."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-
 from tfgpu_magic.lab.service import serve
+from tfgpu_magic.policy.word import ParsedLine
 
-_MORE = """\
+MORE = """\
 It is for systemd: the unit tfgpu-collector.service runs it, as a user of its own
 that has no rights but to read the GPUs. It writes the board /run/tfgpu_magic,
 which every user's views read instead of starting a collector of their own.
@@ -15,12 +14,7 @@ Where it is stopped or dies, they start one, as without it.
 It ends with exit status 2 where it cannot serve, and says why."""
 
 
-def prepare(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
-    parser.epilog = _MORE
-
-
-def run(_: argparse.Namespace) -> int:
+def run(_: ParsedLine) -> int:
     """Serve, until there is a reason not to."""
     serve()
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import html
 import os
 import signal
@@ -15,34 +14,29 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tfgpu_magic.command.dispatch import is_drawn_on
+from tfgpu_magic.command.wording import port
 from tfgpu_magic.machine.see import look
+from tfgpu_magic.policy.word import ParsedLine
 from tfgpu_magic.simgpu.demo import lab
 from tfgpu_magic.simgpu.demo.machine import simulated
+
+MORE = """\
+It asks no driver, and without --lab it starts no TensorFlow. It needs Linux on
+x86-64. The tour needs more packages:
+  uvx --from 'tfgpu-magic[demo]' tfgpu demo --lab"""
 
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def prepare(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
-    parser.epilog = """\
-It asks no driver, and without --lab it starts no TensorFlow. It needs Linux on
-x86-64. The tour needs more packages:
-  uvx --from 'tfgpu-magic[demo]' tfgpu demo --lab"""
-    parser.add_argument("--lab", action="store_true", help="open the tour in JupyterLab, in a browser")
-    parser.add_argument("--here", action="store_true", help="with --lab: on the GPUs of this machine, if it has any")
-    parser.add_argument("--no-browser", action="store_true", help="with --lab: only print the address")
-    parser.add_argument("--port", type=int, default=8888, metavar="N", help="with --lab: 8888, or the next free port")
-
-
-def run(options: argparse.Namespace) -> int:
+def run(line: ParsedLine) -> int:
     """Show the machine until a key or a signal ends it, and all that was started with it."""
-    if options.lab:
+    if "--lab" in line.flags:
         lab.check()
     for number in _ENDS:
         signal.signal(number, _end)
     try:
         with tempfile.TemporaryDirectory(prefix="tfgpu_magic-", ignore_cleanup_errors=True) as folder:
-            return _tour(options, Path(folder)) if options.lab else _show(folder)
+            return _tour(line, Path(folder)) if "--lab" in line.flags else _show(folder)
     except _Signalled as ended:
         return 0 if ended.number == signal.SIGINT else 128 + ended.number
 
@@ -59,15 +53,15 @@ def _show(board: str) -> int:
             child.wait()
 
 
-def _tour(options: argparse.Namespace, folder: Path) -> int:
+def _tour(line: ParsedLine, folder: Path) -> int:
     board = folder / ".board"
     board.mkdir(mode=0o700)
     with (
-        _machine(str(board), here=options.here) as (what, environment),
-        lab.touring(folder, environment, options.port) as (process, url),
+        _machine(str(board), here="--here" in line.flags) as (what, environment),
+        lab.touring(folder, environment, port(line, 8888)) as (process, url),
     ):
         print(f"The tour, on {what}: {url}   (Ctrl-C ends it)", flush=True)
-        if not options.no_browser:
+        if "--no-browser" not in line.flags:
             webbrowser.open(_redirect(folder, url).as_uri())
         return process.wait()
 

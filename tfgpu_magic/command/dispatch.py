@@ -1,23 +1,26 @@
-"""Runs what a command line of `tfgpu` says: parser and help are made from `table`, and only one command is imported."""
+"""Runs a command line of `tfgpu`: the table of commands says how it is written, and only its own module is imported.
+
+A command is a module here. It has `run(line)`, which does it and returns the exit status, or a function that is to be
+called instead of returning, outside of all handlers of this package; and may have `MORE`, which its help adds.
+"""
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import shlex
 import signal
 import sys
-import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib import import_module
 from itertools import groupby
-from operator import attrgetter
 from typing import Any
 
 from tfgpu_magic._version import __version__
-from tfgpu_magic.command.table import COMMANDS, REMOVED, Command
-from tfgpu_magic.errors import Refused, TfGpuError
+from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
+from tfgpu_magic.notebook.words import arguments, line, table
+from tfgpu_magic.policy.parser import aligned, nearest
+from tfgpu_magic.policy.word import ParsedLine, ShellForm, Word
 
 PROGRAM = "tfgpu"
 WRONG = 2
@@ -25,14 +28,20 @@ WRONG = 2
 CROWDED = os.EX_TEMPFAIL
 """The exit status for a policy that could be had if other processes held less: a batch system may try it again."""
 FAILED = 1
-"""The exit status where the output takes no more."""
+"""The exit status if the output takes no more."""
+
+_REMOVED = {
+    "hub": "Each user's own GPU-hours are a line of `tfgpu status`; those of all users are in Grafana.",
+    "probe": "The hours of `[idle]` shut idle kernels down, and an ordinary culler stops servers.",
+}
+"""Commands that are no longer there, each with what does the same."""
 
 
 def answer(words: list[str]) -> int | Callable[[], int]:
     """Do what the words say, and return the exit status, or what is to be called for it outside of all handlers."""
     try:
         outcome = _outcome(words)
-        if sys.stdout is not None:  # it is None where the command was started with its output closed
+        if sys.stdout is not None:  # it is None if the command was started with its output closed
             sys.stdout.flush()
     except TfGpuError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
@@ -42,60 +51,80 @@ def answer(words: list[str]) -> int | Callable[[], int]:
     return outcome
 
 
-def parser(chosen: str) -> argparse.ArgumentParser:
-    """Return the parser; of the commands, only the chosen one has its arguments, since only its module is imported."""
-    made = argparse.ArgumentParser(
-        PROGRAM,
-        description="Share GPUs: run programs under a policy, see who holds what.",
-        epilog="\n\n".join(f"{group}:\n{_listed(some)}" for group, some in groupby(COMMANDS, attrgetter("group"))),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    made.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
-    commands = made.add_subparsers(dest="command", metavar="COMMAND", help="one of those below", required=True)
-    for command in COMMANDS:
-        own = commands.add_parser(
-            command.name,
-            usage=f"{PROGRAM} {command.name} {command.usage}".rstrip(),
-            description=f"{command.meaning[0].upper()}{command.meaning[1:]}.",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        if command.name == chosen:
-            _module(command.name).prepare(own)
-    return made
+def read(words: list[str]) -> ParsedLine:
+    """Parse a command line.
 
-
-def _listed(commands: Iterable[Command]) -> str:
-    """Return lines with the names of commands and their meanings, as argparse would align them."""
-    return "\n".join(
-        textwrap.fill(f"  {command.name:<10}{command.meaning}", 78, subsequent_indent=" " * 12) for command in commands
-    )
-
-
-def _outcome(words: list[str]) -> int | Callable[[], int]:
+    Raises:
+        TfGpuError: there is no such command, or it is not written so.
+    """
     place = words.index("--") if "--" in words else len(words)
-    ours, program = words[:place], words[place + 1 :]
-    if words and not ours:
+    (name, *tokens), program = words[:place] or [""], words[place + 1 :]
+    if not name:
         raise TfGpuError(f'there is no command. To run a program:   {PROGRAM} run "POLICY" {shlex.join(words)}')
-    ours = ours or ["help"]
-    if ours[0] == "help":
-        ours = [*ours[1:], "--help"]
-    if ours[0] in REMOVED:
-        raise TfGpuError(f"`{PROGRAM} {ours[0]}` was removed. {REMOVED[ours[0]]}")
-    made = parser(ours[0])
-    options = made.parse_args(ours, argparse.Namespace(program=program))
-    (command,) = (one for one in COMMANDS if one.name == options.command)
-    if "--" in words and not command.takes_program:
-        made.error(f"`{PROGRAM} {command.name}` takes no program: {' '.join(words[place:])!r} is too much")
-    if not command.takes_program and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # names and bars may have what the terminal's encoding has not
-    outcome: int | Callable[[], int] = _module(command.name).run(options)
-    return outcome
+    word, form = _find(name)
+    if "--" in words and not form.takes_program:
+        raise PolicyError(f"`{PROGRAM} {name}` takes no program: {shlex.join(words[place:])!r} is too much.")
+    usage = f"Write `{_usage(word, form)}`."
+    flags, values = arguments.parse(name, tokens, form.flags, form.rest, usage)
+    if form.rest and not values:
+        raise PolicyError(f"POLICY is missing. {usage}")
+    return ParsedLine(name, " ".join(values), False, word, flags=flags, values=values, program=tuple(program))
 
 
 def is_drawn_on() -> bool:
-    """Tell whether the output is a terminal on which can be drawn; which are dumb is as rich has it."""
+    """Return whether the output is a terminal on which can be drawn; which are dumb is as rich has it."""
     drawn = sys.stdout is not None and sys.stdout.isatty()
     return drawn and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
+def _outcome(words: list[str]) -> int | Callable[[], int]:
+    ours = words[: words.index("--")] if "--" in words else words
+    if ours == ["--version"]:
+        print(f"{PROGRAM} {__version__}")
+        return 0
+    if not words or ours[:1] == ["help"] or arguments.HELP & set(ours):
+        named = [word for word in ours if word not in ("help", *arguments.HELP)]
+        print(_of_command(named[0]) if named else _of_all(), end="")
+        return 0
+    parsed = read(words)
+    if not parsed.program and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names and bars may have what the terminal's encoding has not
+    form = parsed.word.shell
+    own = "word" if form and form.as_word else parsed.name
+    outcome: int | Callable[[], int] = _module(own).run(parsed)
+    return outcome
+
+
+def _find(name: str) -> tuple[Word, ShellForm]:
+    if name in _REMOVED:
+        raise TfGpuError(f"`{PROGRAM} {name}` was removed. {_REMOVED[name]}")
+    commands = {word.name: (word, form) for word, form in table.in_shells()}
+    if name not in commands:
+        raise PolicyError(f"{name!r} is not a command.{nearest(name, commands)} `{PROGRAM} help` explains them.")
+    return commands[name]
+
+
+def _of_all() -> str:
+    """Return the help of all commands."""
+    groups = [
+        f"{group}:\n{aligned([((f'{word.name:<8}',), form.meaning) for word, form in some])}"
+        for group, some in groupby(table.in_shells(), lambda command: command[1].group)
+    ]
+    usage = [f"{PROGRAM} COMMAND ...", f"{PROGRAM} --version"]
+    return arguments.explained(usage, "share GPUs: run programs under a policy, see who holds what", (), *groups)
+
+
+def _of_command(name: str) -> str:
+    """Return the help of one command."""
+    word, form = _find(name)
+    more = [] if name == "help" else [getattr(line.module(word) if form.as_word else _module(name), "MORE", "")]
+    if form.rest:
+        more.append(_module("wording").WORDS)
+    return arguments.explained([_usage(word, form)], form.meaning, form.flags, *more)
+
+
+def _usage(word: Word, form: ShellForm) -> str:
+    return f"{PROGRAM} {word.name} {form.usage}".rstrip()
 
 
 def _module(name: str) -> Any:
@@ -103,7 +132,7 @@ def _module(name: str) -> Any:
 
 
 def _not_written(error: OSError) -> int:
-    """Say why the output takes no more, but not where its reader has ended, as `head` does; return the exit status."""
+    """Say why the output takes no more, but not if its reader has ended, as `head` does; return the exit status."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain at its end again
     if isinstance(error, BrokenPipeError):

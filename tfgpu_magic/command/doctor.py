@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 
 from tfgpu_magic.command.dispatch import is_drawn_on
@@ -11,11 +10,12 @@ from tfgpu_magic.doctor.checks.table import CHECKS, examine
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.ground.message import Message, Severity
+from tfgpu_magic.policy.word import ParsedLine
 
 FAULTY = 1
-"""The exit status where there is a fault."""
+"""The exit status if there is a fault."""
 
-_MORE = """\
+MORE = """\
 No setting is changed. The driver, CUDA, TensorFlow and IPython's configuration
 are read in processes of their own, which are given up when they take too long;
 for an instant, one of them takes a CUDA context of a GPU on which 2 GiB are free.
@@ -27,24 +27,17 @@ the home directory. Sizes are bytes.
 The exit status is 1 where there is a fault."""
 
 
-def prepare(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
-    parser.epilog = _MORE
-    parser.add_argument("--json", action="store_true", help="write it as JSON, to be sent with a report")
-    parser.add_argument("--park", "--allow-open-module", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--quick", action="store_true", help="start neither CUDA nor TensorFlow: two seconds, not ten")
-
-
-def run(options: argparse.Namespace) -> int:
+def run(line: ParsedLine) -> int:
     """Do every check, and print what each finds as soon as it is done."""
-    if options.park:
+    if line.flags.keys() & {"--park", "--allow-open-module"}:
         raise TfGpuError(
             "`--park` was removed, and nothing was checked. Run `%tf_gpu park --check` in a notebook: it says what can "
             "leave the GPU, and what stays."
         )
-    machine = ThisMachine(quick=options.quick)
+    json = "--json" in line.flags
+    machine = ThisMachine(quick="--quick" in line.flags)
     found: list[Message] = []
-    live = not options.json and is_drawn_on()
+    live = not json and is_drawn_on()
     for title, check in CHECKS.items():
         if live:
             print(f"{'':10}{title}…", end="", flush=True)
@@ -52,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         found += findings
         if live:
             print("\r\x1b[K", end="")
-        if findings and not options.json:
+        if findings and not json:
             print(doctor.text(title, findings, coloured=live and "NO_COLOR" not in os.environ), flush=True)
-    print(doctor.as_json(found) if options.json else f"\n{doctor.summary(found)}")
+    print(doctor.as_json(found) if json else f"\n{doctor.summary(found)}")
     return FAULTY if any(finding.severity is Severity.FAULT for finding in found) else 0

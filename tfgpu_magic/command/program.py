@@ -24,7 +24,7 @@ from tfgpu_magic.command.target import PythonProgram
 
 
 def missing(program: PythonProgram) -> str:
-    """Return what Python says of a script that cannot be read; empty where it can."""
+    """Return what Python says of a script that cannot be read; empty if it can."""
     if program.kind != "script" or pkgutil.get_importer(program.what) is not None:
         return ""
     try:

@@ -7,7 +7,6 @@ variables can say; what they cannot is refused.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import shlex
@@ -21,7 +20,7 @@ from typing import NoReturn
 
 from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, python_program
-from tfgpu_magic.command.wording import SHELL, WORDS, frameworks, in_shell
+from tfgpu_magic.command.wording import SHELL, frameworks, in_shell
 from tfgpu_magic.engine import engine, every_framework, in_force
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
 from tfgpu_magic.frameworks import import_hook
@@ -30,8 +29,9 @@ from tfgpu_magic.ground import units
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy import POLICY, parser, script
 from tfgpu_magic.policy.plan import Plan
+from tfgpu_magic.policy.word import ParsedLine
 
-_EXAMPLES = """\
+MORE = """\
 Examples:
   tfgpu run "limit 40%" -- program_1.py --epochs 3
   tfgpu run "visible 3,2; limit 40%" -- -m package.train
@@ -51,34 +51,24 @@ _AGAIN = 2.0
 """Seconds between two looks while it waits for room: each costs a process of its own."""
 
 
-def prepare(arguments: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
-    arguments.epilog = f"{_EXAMPLES}\n\n{WORDS}"
-    arguments.add_argument("policy", nargs="+", metavar="POLICY", help="what holds for the program: `limit 40%%`")
-    arguments.add_argument(_SCRIPT, action="store_true", help="PROGRAM is a Python script, whatever its name")
-    arguments.add_argument(_WAIT, metavar="TIME", help="wait so long for room where others hold it: 90s, 10m, 2h")
-    # What the user has typed, of which PROGRAM is what this Python was started for.
-    arguments.add_argument(_CALLED, type=shlex.split, help=argparse.SUPPRESS)
-
-
-def run(options: argparse.Namespace) -> int | Callable[[], int]:
+def run(line: ParsedLine) -> int | Callable[[], int]:
     """Apply the policy, or refuse it; return what runs the program."""
-    words, policy = list(options.program), " ".join(options.policy)
+    words, policy, wait = list(line.program), line.rest, line.flags.get(_WAIT)
+    called = shlex.split(line.flags.get(_CALLED, ""))
     if not words:
-        said, rest = _parted(options.policy)
+        said, rest = _parted(line.values)
         raise TfGpuError(f"there is no program to run. Write it behind --:   {_line(rest or ['program.py'], said)}")
-    if options.wait is not None:
-        units.seconds(options.wait)  # a mistake is told also where there is room
-    found = python_program(words, script=options.script or options.called is not None)
+    if wait is not None:
+        units.seconds(wait)  # a mistake is told also if there is room
+    found = python_program(words, script=_SCRIPT in line.flags or bool(called))
     if found is not None:
-        return _python(policy, found, options)
-    called = interpreter(words)
-    if called is not None:
-        python, rest = called
-        waits = [] if options.wait is None else [f"{_WAIT}={options.wait}"]
+        return _python(policy, found, called, line)
+    if (started := interpreter(words)) is not None:
+        python, rest = started
+        waits = [] if wait is None else [f"{_WAIT}={wait}"]
         ours = ["run", *waits, f"{_CALLED}={shlex.join(words)}", policy, "--", *rest]
         return partial(_become, [*python, "-m", "tfgpu_magic", *ours], environment())
-    return partial(_become, words, _variables(policy, words, options.wait))
+    return partial(_become, words, _variables(policy, words, wait))
 
 
 class _TellingReporter(Reporter):
@@ -89,27 +79,27 @@ class _TellingReporter(Reporter):
         in_force.tell()
 
 
-def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> int | Callable[[], int]:
-    """Apply a policy here, and return what runs a Python program; where there is none, say so as Python does."""
+def _python(policy: str, found: PythonProgram, called: Sequence[str], said: ParsedLine) -> int | Callable[[], int]:
+    """Apply a policy here, and return what runs a Python program; if there is none, say so as Python does."""
     if why := program.missing(found):
         print(f"tfgpu: {why}", file=sys.stderr)
         return 2
-    line = partial(_line, options.called or options.program, script=options.script)
+    line = partial(_line, called or said.program, script=_SCRIPT in said.flags)
     import_hook.SPEAKER = "tfgpu"
     reporter = _TellingReporter(name=_title(found))
-    plan = in_shell(lambda: _in_time(engine.apply, policy, options.wait), line)
+    plan = in_shell(lambda: _in_time(engine.apply, policy, said.flags.get(_WAIT)), line)
     export(POLICY, str(every_framework.of_all(plan.settled, plan.asked_of_all)))  # for kernels that it starts
     reporter.start()
     if plan.acts_on_nothing:
         print(f"tfgpu: {engine.standing(plan)}", file=sys.stderr)
-    elif options.called and not is_python(options.called[0]) and any(one.limited for one in plan.asked.memory):
+    elif called and not is_python(called[0]) and any(one.limited for one in plan.asked.memory):
         print(
             f"tfgpu: `{plan.asked}` holds in {PurePath(found.what).name} itself, and in kernels that load tfgpu_magic. "
             "Other programs that it starts have no limit.",
             file=sys.stderr,
         )
-    if said := every_framework.left_out(plan):
-        print(f"tfgpu: {said}", file=sys.stderr)
+    if left_out := every_framework.left_out(plan):
+        print(f"tfgpu: {left_out}", file=sys.stderr)
     return partial(program.execute, found)
 
 

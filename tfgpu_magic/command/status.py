@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from dataclasses import replace
@@ -12,12 +11,13 @@ from tfgpu_magic.ground import phrases
 from tfgpu_magic.lab import counters
 from tfgpu_magic.machine.board.history import History
 from tfgpu_magic.machine.see import DRIVER_TIMEOUT
+from tfgpu_magic.policy.word import ParsedLine
 from tfgpu_magic.tell import fetch, message
 
 UNSEEN = 1
-"""The exit status where no GPU could be looked at."""
+"""The exit status if no GPU could be read."""
 
-_JSON = """\
+MORE = """\
 The JSON is the message that Jupyter Server serves at tfgpu-magic/snapshot:
 sizes are bytes, times seconds since the epoch, and what is unknown is left out.
 Its keys stay what they are while its version does:
@@ -31,16 +31,10 @@ have held since it began to count, in byte-seconds.
 The exit status is 1 where no GPU could be looked at."""
 
 
-def prepare(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments."""
-    parser.epilog = _JSON
-    parser.add_argument("--json", action="store_true", help="write it as one line of JSON")
-
-
-def run(options: argparse.Namespace) -> int:
+def run(line: ParsedLine) -> int:
     """Print what is to be seen now."""
     table, hours = fetch.table(patience=DRIVER_TIMEOUT, slow=_slow), counters.own()
-    if options.json:
+    if "--json" in line.flags:
         print(message.full(0, message.state(table), History(), hours=hours and _as_json(*hours)))
     else:
         print(repr(Status(replace(table, notes=(*table.notes, _sentence(*hours))) if hours else table, "program")))

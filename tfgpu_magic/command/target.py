@@ -41,7 +41,7 @@ def python_program(words: Sequence[str], *, script: bool = False) -> PythonProgr
         script: whether a program that is neither ``-m`` nor ``-c`` is a script whatever its name, as for ``python``.
 
     Returns:
-        None where they name none.
+        None if they name none.
     """
     first, *rest = words
     if first in ("-m", "-c") and rest:
@@ -53,13 +53,13 @@ def python_program(words: Sequence[str], *, script: bool = False) -> PythonProgr
 def interpreter(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
     """Return a Python interpreter with its options, and the words of the program that it runs.
 
-    Both are found also where the command is a file whose first line has it run by Python, as ``pip`` installs them.
+    Both are found also if the command is a file whose first line has it run by Python, as ``pip`` installs them.
 
     Args:
         words: a command.
 
     Returns:
-        None where the command is not run by Python, or names no program: ``python`` alone reads one from a terminal.
+        None if the command is not run by Python, or names no program: ``python`` alone reads one from a terminal.
     """
     first = words[:1] if is_python(words[0]) else _shebang(words[0])
     if not (first and is_python(first[0])):
@@ -79,12 +79,12 @@ def interpreter(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
 
 
 def is_python(word: str) -> bool:
-    """Tell whether a command is a Python interpreter, by its name."""
+    """Return whether a command is a Python interpreter, by its name."""
     return _PYTHON.fullmatch(PurePath(word).name) is not None
 
 
 def _shebang(name: str) -> list[str]:
-    """Return the words of the first line of a command's file, and the file; nothing where it has no such line."""
+    """Return the words of the first line of a command's file, and the file; nothing if it has no such line."""
     path = shutil.which(name)
     if path is None:
         return []

@@ -1,8 +1,7 @@
-"""`tfgpu top`: the table of the GPUs, drawn anew each second in a terminal; one look where the output is none."""
+"""`tfgpu top`: the table of the GPUs, drawn anew each second in a terminal; if the output is none, one snapshot."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import select
@@ -18,7 +17,10 @@ from tfgpu_magic.command import status
 from tfgpu_magic.command.dispatch import is_drawn_on
 from tfgpu_magic.ground import terminal
 from tfgpu_magic.ground.rows import Table
+from tfgpu_magic.policy.word import ParsedLine
 from tfgpu_magic.tell.fetch import Watcher, failure
+
+MORE = "If the output is no terminal, or a dumb one, it is that of `tfgpu status`."
 
 EVERY = 1.0
 """Seconds between two looks."""
@@ -33,16 +35,10 @@ _HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.S
 """The signals that are answered; of those that come together, the first here."""
 
 
-def prepare(parser: argparse.ArgumentParser) -> None:
-    """Add its arguments, of which it has none."""
-    parser.epilog = "Where the output is no terminal, or a dumb one, it is that of `tfgpu status`."
-
-
-def run(options: argparse.Namespace) -> int:
+def run(line: ParsedLine) -> int:
     """Show the table until a key or a signal ends it."""
     if not is_drawn_on():
-        options.json = False
-        return status.run(options)
+        return status.run(line)
     with _Looks() as looks, _events(looks) as heard:
         number: int | None = _SUSPEND
         while number == _SUSPEND:
@@ -101,7 +97,7 @@ class _Looks:
 
 @contextlib.contextmanager
 def _events(looks: _Looks) -> Iterator[Callable[[int | None], int | None]]:
-    """Give a function that waits for a look, a signal or a key; it returns the signal, which a key may stand for."""
+    """Yield a function that waits for a reading, a signal or a key, and returns the signal; a key may stand for one."""
 
     def heard(keys: int | None) -> int | None:
         ready, _, _ = select.select([looks.reader, *([] if keys is None else [keys])], [], [], HANGS_AFTER)
@@ -126,7 +122,7 @@ def _events(looks: _Looks) -> Iterator[Callable[[int | None], int | None]]:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[int | None]:
-    """Have keys read as they are pressed; None where there is no keyboard."""
+    """Yield the keyboard, whose keys are read as they are pressed; None if there is none."""
     if sys.stdin is None or not sys.stdin.isatty():
         yield None
         return

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from tfgpu_magic.errors import Refused, TfGpuError
+from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
 from tfgpu_magic.ground.message import FrontEnd, Line
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.parser import POLICY_WORDS, usage
+from tfgpu_magic.policy.word import ParsedLine
 
 if TYPE_CHECKING:
     from tfgpu_magic.policy.decide import Frameworks
@@ -77,3 +78,15 @@ def in_shell(do: Callable[[], T], line: Callable[[str], str]) -> T:
         text = Shell(line).text(error.message)
         retryable = error.retryable if isinstance(error, Refused) else ()
         raise Refused(text, verdict=None, retryable=retryable) from error
+
+
+def port(line: ParsedLine, default: int) -> int:
+    """Return the port that `--port` names.
+
+    Raises:
+        PolicyError: it is none.
+    """
+    text = line.flags.get("--port", str(default))
+    if not text.isdecimal() or int(text) > 65535:
+        raise PolicyError(f"--port is a number up to 65535, not {text!r}.")
+    return int(text)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.frameworks.registry import Framework
 
 QUOTE_LENGTH = 60
-"""The most characters of a cell's line to quote, where "too late" names the cell."""
+"""The most characters of a cell's line to quote when "too late" names the cell."""
 
 PATIENCE = 1.0
 """Seconds that a cell which begins amid a giving back waits for its end; it takes milliseconds."""
@@ -115,7 +115,7 @@ def _note_broken(error: BaseException) -> None:
 
 
 def _from_tensorflow(error: BaseException) -> bool:
-    """Tell whether TensorFlow raised an error; other libraries run out of memory too."""
+    """Return whether TensorFlow raised an error; other libraries run out of memory too."""
     modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     return any(name.partition(".")[0] == "tensorflow" for name in modules)
 
@@ -143,14 +143,14 @@ _QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast
 
 
 def _may_start(node: ast.stmt) -> bool:
-    """Tell whether a statement imports what may start a framework: neither one itself nor Python's own modules do."""
+    """Return whether a statement imports what may start a framework: neither one itself nor Python's own modules do."""
     names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
     names += [node.module or "."] if isinstance(node, ast.ImportFrom) else []
     return not {name.partition(".")[0] for name in names} <= {"keras", *NAMES, *sys.stdlib_module_names}
 
 
 def _is_constant(node: ast.stmt) -> bool:
-    """Tell whether a statement just has a constant, or shows what has a name."""
+    """Return whether a statement just has a constant, or shows what has a name."""
     value = node.value if isinstance(node, ast.Expr | ast.Assign) else None
     return isinstance(value, ast.Constant) or (isinstance(node, ast.Expr) and isinstance(value, ast.Name))
 
@@ -191,14 +191,14 @@ class FailureWatch(CellWatch):
 
 
 def _last() -> Any:
-    """Return the last error that was shown; None where it was let go of."""
+    """Return the last error that was shown, or None if it was let go of."""
     return getattr(sys, "last_value", None)
 
 
 class IdleRelease(RunWatch):
     """What gives memory that TensorFlow does not use back to the driver, once no cell has run for a while.
 
-    Its timer runs only where `growth --release` is in force. It looks at nothing that is not imported yet: what is not
+    Its timer runs only if `growth --release` is in force. It looks at nothing that is not imported yet: what is not
     imported holds no memory. It sends nothing and makes no report, so for its server the kernel is as idle as it was.
 
     Args:
@@ -229,14 +229,14 @@ class IdleRelease(RunWatch):
 
 
 def _is_asked() -> bool:
-    """Tell whether `growth --release` is in force."""
+    """Return whether `growth --release` is in force."""
     runtime: Any = sys.modules.get("tfgpu_magic.frameworks.runtime")
     plan = getattr(getattr(runtime, "RUNTIME", None), "plan", None)  # another thread may have imported half of it
     return plan is not None and bool(plan.releases)
 
 
 def _give_back() -> None:
-    """Give back, unless code of the user's runs: a wait for the GPUs would spoil a CUDA graph that it records."""
+    """Return the memory, unless the user's code runs: a wait for the GPUs would spoil a CUDA graph that it records."""
     from tfgpu_magic.isolate import user_code  # few kernels give back
 
     running = set(user_code.other_threads())

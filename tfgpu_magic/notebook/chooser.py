@@ -48,10 +48,10 @@ class ChooserAnswer:
 def state(words: str = "") -> ChooserAnswer:
     """Return what can be chosen in this kernel: its GPUs, the policy that counts, and whether it is too late.
 
-    What this kernel holds counts as free where only a restart can apply a policy.
+    What this kernel holds counts as free if only a restart can apply a policy.
 
     Args:
-        words: a policy; where it is not empty, `plan` is what it would do, here or after a restart.
+        words: a policy; if it is not empty, `plan` is what it would do, here or after a restart.
     """
     shown = snapshot = look(LOOK)
     late = ""
@@ -77,7 +77,7 @@ def state(words: str = "") -> ChooserAnswer:
 
 
 def _plan(words: str, see: Callable[[], Snapshot]) -> Mapping[str, object]:
-    """Return what words would do here; or, where it is too late, in a kernel that starts anew."""
+    """Return what words would do here, or if it is too late, in a kernel that starts anew."""
     try:
         try:
             return {"outcome": "fits", **_planned(engine.plan(words, frameworks=_frameworks(words), see=see))}
@@ -111,13 +111,13 @@ def resume(words: str, others: str) -> ChooserAnswer:
 
     Args:
         words: the policy for TensorFlow.
-        others: that for the other frameworks; empty where nothing is asked of them.
+        others: that for the other frameworks; empty if nothing is asked of them.
     """
     return _apply(lambda: configuration.resume(words, others, see=_see))
 
 
 _see = partial(look, DRIVER_TIMEOUT)
-"""Not a word of a driver that is slow: it is heard when it has answered."""
+"""A snapshot without a message about a slow driver: its answer is waited for."""
 
 
 def _apply(do: Callable[[], Plan]) -> ChooserAnswer:

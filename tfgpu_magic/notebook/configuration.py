@@ -36,7 +36,7 @@ def enforce(given: Settings, file: Settings, warn: Callable[[str], None]) -> str
         warn: shows what cannot be enforced.
 
     Returns:
-        The ceiling that holds, as text; an empty one where there is none.
+        The ceiling that holds, as text, or "" if there is none.
     """
     try:
         _restrict(given, warn)
@@ -91,7 +91,7 @@ def lower_ceiling(text: str) -> str:
 
 
 def ceiling_in_force() -> str:
-    """Return the ceiling of this process as text; an empty one where there is none."""
+    """Return the ceiling of this process as text, or "" if there is none."""
     return "" if RUNTIME.ceiling is None else str(RUNTIME.ceiling)
 
 
@@ -107,7 +107,7 @@ def resume(
 
     Args:
         words: the policy for TensorFlow.
-        others: that for the other frameworks; empty where nothing is asked of them.
+        others: that for the other frameworks; empty if nothing is asked of them.
         asked: what a refusal says beside the words.
         see: returns a snapshot of the GPUs; by default one taken now.
 
@@ -136,7 +136,7 @@ def _resume(words: str, others: str, see: Callable[[], Snapshot]) -> Plan:
 
 
 def magic_for(policy: str) -> Magic:
-    """Return the magic whose line sets a policy: for every framework, where each can be asked it."""
+    """Return the magic whose line sets a policy: for every framework if each can be asked it."""
     try:
         return "gpu" if parser.parse(policy).of_any_framework else "tf_gpu"
     except PolicyError:  # the line says why
@@ -149,7 +149,7 @@ def warm() -> None:
 
 
 def set_grace(seconds: float) -> None:
-    """Give an isolated call so many seconds to end when its timeout has interrupted it."""
+    """Set the seconds in which an isolated call may end when its timeout has interrupted it."""
     _isolation().watch.GRACE = seconds
 
 

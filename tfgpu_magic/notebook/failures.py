@@ -47,7 +47,7 @@ def show(error: BaseException, number: int | None) -> None:
 
 
 def _hidden(plan: Plan, error: BaseException, text: str) -> Message | None:
-    """Return that the policy hides the GPU that an error misses; None where that is not so."""
+    """Return that the policy hides the GPU that an error misses, or None if it does not."""
     shown = len(plan.devices)
     if found := _LOGICAL.search(text):
         shown = sum(max(len(device.limits), 1) for device in plan.devices)

@@ -88,7 +88,7 @@ def _enforced(shell: InteractiveShell) -> dict[str, Any]:
 
 
 def _where(shell: InteractiveShell) -> str:
-    """Return what IPython's configuration is called: with the files that name the magics, where they can be told."""
+    """Return what IPython's configuration is called: with the files that name the magics, if they are known."""
     app: Any = shell  # its parent is an application, or a kernel whose parent is one
     while app is not None and not hasattr(app, "loaded_config_files"):
         app = app.parent
@@ -105,7 +105,7 @@ def _names_us(file: str) -> bool:
 
 
 def _measured(lines: list[str]) -> list[str]:
-    """Return a cell's lines where `%%tf_gpu measure` above it is a call of its own: the cell runs as any other."""
+    """Return a cell's lines, in which `%%tf_gpu measure` above it has become a call: the cell runs as any other."""
     found = re.match(r"%%(tf_gpu|gpu)[ \t]+(measure\b.*)", lines[0]) if lines else None
     if found is None:
         return lines
@@ -158,7 +158,7 @@ def _resume(words: str, others: str = "") -> None:
 
     Args:
         words: the policy for TensorFlow.
-        others: that for the other frameworks; empty where nothing is asked of them.
+        others: that for the other frameworks; empty if nothing is asked of them.
     """
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "tfgpu_magic")
@@ -245,10 +245,15 @@ class TfGpuMagics(TfGpuSettings, Magics):
             raise UsageError(str(error)) from None
 
     def update_config(self, config: Config) -> None:
-        """Have `%config` refuse a setting that is no longer there; traitlets would only warn of its name."""
+        """Have `%config` show a refusal as a line does, also of a setting that was removed; IPython would log it."""
+        shell: Any = self.shell
         for name in settings.REMOVED.keys() & config[SECTION].keys():
-            raise UsageError(settings.removed(name, "`%config`"))
-        super().update_config(config)
+            shell.show_usage_error(settings.removed(name, "`%config`"))
+            return
+        try:
+            super().update_config(config)
+        except UsageError as error:
+            shell.show_usage_error(error)
 
     @observe("quiet")
     def _set_quiet(self, change: Mapping[str, Any]) -> None:
@@ -297,7 +302,7 @@ class TfGpuMagics(TfGpuSettings, Magics):
         self.watch.check()
         try:
             run = None if cell is None else lines.above(line, cell, shell, magic)
-            answer = lines.answer(line, magic) if run is None else None
+            answer = lines.run(line, magic) if run is None else None
         except TfGpuError as error:
             raise lines.refused(error, line, shell, magic) from None
         except KeyboardInterrupt as interrupt:
@@ -307,7 +312,7 @@ class TfGpuMagics(TfGpuSettings, Magics):
             raise
         if run is not None:
             return run()  # its errors are the cell's own
-        # Not returned: it would be lost in a loop, or where it is not a cell's last line.
+        # Not returned: it would be lost in a loop, or if it is not a cell's last line.
         if answer is not None:
             display(answer)  # type: ignore[no-untyped-call]  # IPython's
         return None

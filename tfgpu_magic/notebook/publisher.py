@@ -24,7 +24,7 @@ class Publisher:
     """The publisher of a kernel's or a program's reports. Not thread-safe: closing it would race with a report.
 
     Args:
-        path: returns the path of the notebook or of the program; empty where it is not known.
+        path: returns the path of the notebook or of the program; empty if it is not known.
 
     Attributes:
         ready: whether a framework used a GPU at the last report, so that its figures may change by themselves.

@@ -1,4 +1,4 @@
-"""Decides when `publisher` reports on this process: every second while it works, and at the end of each cell.
+"""Has `publisher` report on this process when `report_schedule` says: each second of work, and at each cell's end.
 
 A kernel has a thread for it, so no cell waits. While no cell runs and no framework uses a GPU, the thread sleeps. A
 program has none before it imports a framework: one that forks, or uses no GPU, stays as it was. One that starts
@@ -18,26 +18,18 @@ from typing import TYPE_CHECKING, Any
 from tfgpu_magic.frameworks import NAMES, import_hook
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.host import UseWatch
+from tfgpu_magic.notebook.report_schedule import Deed, Due, Event, Reported, State, Turned, Used, step, wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tfgpu_magic.notebook.publisher import Publisher
 
-EVERY = 1.0
-"""Seconds between two reports while something may change."""
-SHARE = 0.01
-"""The share of the time that reports may take."""
-
-AWAKE_EVERY = 30.0
-"""Seconds between two signs of activity of a kernel with a running job: its server may end kernels that are idle."""
-
 PATIENCE = 1.0
 """Seconds that the end of the process waits for a report that is being made."""
 
 KERNEL_MANAGER = "jupyter_client"
 """What a program imports that starts kernels."""
-
 
 _GATHER = 0.1  # seconds: cells that run one after the other make one report
 
@@ -49,15 +41,17 @@ class Reporter(UseWatch):
         shell: IPython's shell, whose cells are watched; None in a program.
         name: what a program is called, or the path of a file that is called so; empty leaves it to its command line.
         running: whether a cell is running now.
+
+    Attributes:
+        state: what decides when it reports.
     """
 
     def __init__(self, shell: Any = None, name: str = "", *, running: bool = False) -> None:
         super().__init__(shell, running=running)
         host.reporter = self
         self._name, self._pid = name, os.getpid()
-        self._jobs = self._has_kernels = False
-        self._awake_at = float("-inf")
-        self._active = time.time()
+        self._has_kernels = False
+        self.state, self._stepping = State(time.time(), program=shell is None, running=running), threading.Lock()
         self._publisher: Publisher | None = None
         self._publishing = threading.Lock()  # the thread publishes, and whoever announces
         self._reported: list[Callable[[], object]] = []  # what to do when the next report is there
@@ -94,7 +88,7 @@ class Reporter(UseWatch):
 
         Args:
             done: called when they can, or when there is no report.
-            wait: whether to return only then; if not, the thread reports, where there is one.
+            wait: whether to return only then; if not, the thread reports, if there is one.
         """
         if self._forked() or self._ended.is_set():
             done()
@@ -117,20 +111,25 @@ class Reporter(UseWatch):
         self._turned()
 
     def _turned(self) -> None:
-        self._active = time.time()
-        if not self._wake.is_set():
-            self._wake.set()
+        self._step(Turned(self._running))
 
     def _used(self) -> None:
-        now = time.time()
-        if now - self._active >= EVERY:  # a slider sends a hundred messages a second
-            self._active = now
+        self._step(Used())
+
+    def _step(self, event: Event) -> None:
+        if self._forked():
+            return
+        with self._stepping:
+            self.state, deeds = step(self.state, event, time.time())
+        if Deed.WAKE in deeds:
             self._wake.set()
+        if Deed.SHOW_ACTIVITY in deeds:
+            self._show_activity()
 
     def _imported(self, _: object = None) -> None:
         if self._forked():
             return
-        # Two threads may import one each, and where no thread can be started, an import goes on all the same.
+        # Two threads may import one each, and if no thread can be started, an import goes on all the same.
         with self._publishing, contextlib.suppress(RuntimeError):
             if self._thread.ident is None:
                 self._thread.start()
@@ -140,18 +139,26 @@ class Reporter(UseWatch):
         self.announce()
 
     def _forked(self) -> bool:
-        """Tell whether this is a child, which has neither the thread nor the report, and whose lock may be held."""
+        """Return whether this is a child, which has neither the thread nor the report, and whose lock may be held."""
         return os.getpid() != self._pid
 
     def _run(self) -> None:
-        pause = EVERY
-        while self._due(pause):
-            self._look_for_jobs()
+        while self._due():
+            self._step(Due(self._has_jobs()))
             begin = time.perf_counter()
             with self._publishing:
                 self._publish()
-            pause = max(EVERY, (time.perf_counter() - begin) / SHARE)
+            took, made = time.perf_counter() - begin, self._publisher
+            if made is not None:
+                self._step(Reported(took, made.ready, made.longest))
         self._close()
+
+    def _due(self) -> bool:
+        """Wait until a report is due; return False when none is due any more."""
+        if self._wake.wait(wait(self.state, time.time())):
+            self._ended.wait(_GATHER)
+            self._wake.clear()
+        return not self._ended.is_set()
 
     def _publish(self) -> None:
         waiting = len(self._reported)
@@ -169,14 +176,13 @@ class Reporter(UseWatch):
 
             program = self._shell is None
             self._publisher = publisher.Publisher(lambda: self._name) if program else publisher.of_kernel(self._shell)
-        if self._shell is None:
-            promises = not self._has_kernels or self._publisher.imports
-            self._publisher.publish(busy=None, active=None, promises=promises)
-        else:  # whether it is busy is noted before the figures are read: a cell may end meanwhile
-            self._publisher.publish(busy=self._running or self._jobs, active=self._active)
+        state = self.state  # before the figures are read: a cell may end meanwhile
+        promises = not self._has_kernels or self._publisher.imports
+        active = None if state.program else state.active
+        self._publisher.publish(busy=state.busy, active=active, promises=promises)
 
     def _close(self) -> None:
-        """Remove the last report; where one is being made just now, the thread does so when it is."""
+        """Remove the last report; if the thread is making one just now, it does so afterwards."""
         if self._publishing.acquire(timeout=PATIENCE):
             if self._publisher is not None:
                 self._publisher.close()
@@ -184,33 +190,14 @@ class Reporter(UseWatch):
                 self._reported.pop(0)()
             self._publishing.release()
 
-    def _due(self, pause: float) -> bool:
-        """Wait until a report is due; return False when none is due any more."""
-        if self._wake.wait(self._until_next(pause)):
-            self._ended.wait(_GATHER)
-            self._wake.clear()
-        return not self._ended.is_set()
+    def _has_jobs(self) -> bool:
+        """Return whether background cells and calls of a kernel run."""
+        listed: Any = None if self.state.program else sys.modules.get("tfgpu_magic.isolate.job_list")
+        return bool(getattr(listed, "running", tuple)())  # a cell may be importing it, and has run half of it
 
-    def _until_next(self, pause: float) -> float | None:
-        """Return the seconds until the next report or sign of activity is due; None where there is nothing to do."""
-        if self._jobs and not self._running:
-            return min(pause, max(0.0, self._awake_at + AWAKE_EVERY - time.monotonic()))
-        made = self._publisher
-        ready = made is not None and made.ready
-        due = pause if made is None else min(pause, made.longest)
-        return due if self._shell is None or self._running or ready else None
-
-    def _look_for_jobs(self) -> None:
-        """Note whether background cells and calls run: they would end with their kernel, so it is not idle."""
-        listed: Any = sys.modules.get("tfgpu_magic.isolate.job_list") if self._shell is not None else None
-        running = bool(getattr(listed, "running", tuple)())  # a cell may be importing it, and has run half of it
-        if self._jobs and not running:
-            self._active = time.time()
-        self._jobs = running
-        if running and not self._running and time.monotonic() - self._awake_at >= AWAKE_EVERY:
-            self._awake_at = time.monotonic()
-            # A server counts any message as activity, and no front end shows one for a comm that does not exist.
-            content = {"comm_id": "tfgpu_magic", "data": {}}
-            with contextlib.suppress(Exception):  # a kernel that is ending
-                kernel = self._shell.kernel
-                kernel.session.send(kernel.iopub_socket, "comm_msg", content, ident=b"comm-tfgpu_magic")
+    def _show_activity(self) -> None:
+        """Send a message: a server counts any as activity, and no front end shows one for a comm that is not there."""
+        content = {"comm_id": "tfgpu_magic", "data": {}}
+        with contextlib.suppress(Exception):  # a kernel that is ending
+            kernel = self._shell.kernel
+            kernel.session.send(kernel.iopub_socket, "comm_msg", content, ident=b"comm-tfgpu_magic")

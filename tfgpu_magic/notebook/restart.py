@@ -44,7 +44,7 @@ def restart(words: str, others: str = "") -> NoReturn:
 
     Args:
         words: the policy for TensorFlow.
-        others: that for the other frameworks; empty where nothing is asked of them.
+        others: that for the other frameworks; empty if nothing is asked of them.
 
     The cell ends here, so that its page receives its end like that of any other; no later cell runs, and the page
     receives that too. Should the server not restart the kernel, a message below this cell says so, and cells run again.
@@ -114,7 +114,7 @@ def keep(words: str, others: str, connection: Path) -> None:
 
     Args:
         words: the policy for TensorFlow.
-        others: that for the other frameworks; empty where nothing is asked of them.
+        others: that for the other frameworks; empty if nothing is asked of them.
         connection: the connection file, which both have.
 
     Raises:
@@ -158,14 +158,14 @@ async def _not_run(*_: object, **__: object) -> dict[str, str]:
 
 
 def _send(helper: subprocess.Popen[str], order: str, kernel: Any) -> None:
-    """Have the helper restart the kernel; where that fails, let the kernel run cells again."""
+    """Have the helper restart the kernel; if that fails, let the kernel run cells again."""
     helper.communicate(order)  # not on the command line, where other users could read the token
     del kernel.do_execute
     print(f"The Jupyter Server did not restart this kernel. {BY_HAND}", file=sys.stderr)
 
 
 def _app() -> Any:
-    """Return ipykernel's application object of this kernel; None where this is no Jupyter kernel."""
+    """Return ipykernel's application object of this kernel, or None if this is no Jupyter kernel."""
     module = sys.modules.get("ipykernel.kernelapp")
     return module.IPKernelApp.instance() if module is not None and module.IPKernelApp.initialized() else None
 

@@ -48,7 +48,7 @@ class Server:
         pid: the pid of its process.
         born: when that process was created: a pid alone may be another process's by now.
         url: its base URL. Its host is sent as a header only; the connection goes to the address at which `pid` listens.
-        token: its token; empty where it needs none.
+        token: its token; empty if it needs none.
         kernel: its id of this kernel.
     """
 
@@ -128,7 +128,7 @@ def find(kernel: str) -> Server | str:
 
 
 def _parents() -> Iterator[tuple[dict[str, Any], psutil.Process]]:
-    """Give the info of each server among this process's ancestors, the nearest first: no other can have this kernel."""
+    """Yield the info of each server above this process, the nearest first: no other can have this kernel."""
     for process in _ancestors():
         try:
             info = json.loads(Path(jupyter_runtime_dir(), f"jpserver-{process.pid}.json").read_text())
@@ -139,7 +139,7 @@ def _parents() -> Iterator[tuple[dict[str, Any], psutil.Process]]:
 
 
 def _ancestors() -> Iterator[psutil.Process]:
-    """Give every ancestor of this process, and the parent that the environment names, if that is older than this."""
+    """Yield every ancestor of this process, and the parent that the environment names, if that is older than this."""
     for pid in ancestors(os.getpid())[1:]:  # those above one that /proc hides are not known
         with contextlib.suppress(psutil.Error):
             yield psutil.Process(pid)

@@ -77,7 +77,7 @@ class MemoryTable(anywidget.AnyWidget):
         history: what was used in the ten minutes before a page began to draw, as `message.past` returns it.
         every: seconds from this state to the next.
         live: whether it is updated without a Refresh button.
-        kernel: the kernel's id on its Jupyter Server, from which a page may draw the same; empty where it has none.
+        kernel: the kernel's id on its Jupyter Server, from which a page may draw the same; empty if it has none.
 
     Raises:
         MonitorError: the widget's JavaScript is missing from this installation.
@@ -126,7 +126,7 @@ class MemoryTable(anywidget.AnyWidget):
 
     @classmethod
     def number(cls) -> str | None:
-        """Return the id of the kernel's table among its comms; None where it has none."""
+        """Return the id of the kernel's table among its comms, or None if it has none."""
         return None if cls._one is None or cls._one.comm is None else str(cls._one.comm.comm_id)
 
     def refresh(self) -> None:
@@ -284,7 +284,7 @@ class Pages:
 
     A page sends now and then that it draws. Most front ends' messages wait while a cell runs, so silence means nothing
     then; but the page may be gone all the same. So states become rarer, and a cell of eight hours makes six hundred of
-    them. Where a message arrived while the cell ran, which a subshell makes possible, silence means that the page has
+    them. If a message arrived while the cell ran, which a subshell makes possible, silence means that the page has
     gone.
 
     Args:
@@ -311,7 +311,7 @@ class Pages:
         self._running, self._ended = False, self._clock()
 
     def pause(self) -> float | None:
-        """Return the seconds from one state to the next; None where no page draws it."""
+        """Return the seconds from one state to the next, or None if no page draws it."""
         now = self._clock()
         silence = now - self._heard
         if self._running and not self._heard_in_cell:

@@ -19,7 +19,6 @@ from tfgpu_magic.ground.host import UseWatch
 from tfgpu_magic.ground.units import seconds
 from tfgpu_magic.machine.board import wanted
 from tfgpu_magic.parking.kernel.process import Attempt, GatedProcess, uninterrupted
-from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import ParsedLine
 
 AUTO, WHEN_NEEDED = "--auto", "--when-needed"
@@ -27,10 +26,7 @@ LOOK_EVERY = 1.0  # seconds between two looks whether room is wanted
 AGAIN_AFTER = 15.0  # seconds until what could not be parked is tried again; each time twice as long
 LONGEST_PAUSE = 300.0  # the most that this becomes, until a cell runs again
 
-TIMES = ("10m", "20m", "1h", "off")
-"""Values of `--auto` to offer."""
-
-_OFF = TIMES[-1]
+_OFF = "off"
 _log = logging.getLogger(__name__)
 
 
@@ -126,10 +122,9 @@ _current: Automatic | None = None
 def answer(line: ParsedLine, shell: Any, process: GatedProcess) -> Document:
     """Have this process park itself from now on, or no more, as a line says; `PolicyError`: it is no such line."""
     global _current
-    known = {AUTO: f"{AUTO} after which time?", WHEN_NEEDED: ""}
-    rest, flags = separate(line.rest.split(), known, line.word.forms)
+    flags = line.flags
     off = flags.get(AUTO) == _OFF
-    if rest or AUTO not in flags or (off and WHEN_NEEDED in flags):
+    if line.values or not {AUTO} <= flags.keys() <= {AUTO, WHEN_NEEDED} or (off and WHEN_NEEDED in flags):
         raise line.word.error(f"`{line.text}` is not understood.")
     after = None if off else seconds(flags[AUTO])
     magics = host.magics(shell)  # which stop what watches cells when they go

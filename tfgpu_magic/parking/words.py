@@ -14,7 +14,6 @@ from typing import Any
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.answer import Document
-from tfgpu_magic.ground.message import in_a_row
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.machine.owners.pids import notebook_of
 from tfgpu_magic.parking import automatic, other_notebooks
@@ -23,25 +22,22 @@ from tfgpu_magic.parking.kernel import ipython
 from tfgpu_magic.parking.kernel.gate import ProgressDisplay
 from tfgpu_magic.parking.kernel.process import WITHOUT
 from tfgpu_magic.parking.this_notebook import park, staying, this_process
-from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import ParsedLine
 
-_CHECK, _WITHOUT = "--check", "--without-gpu"
+_CHECK = "--check"
 
 
-def answer(line: ParsedLine) -> Document | None:
+def run(line: ParsedLine) -> Document | None:
     """Do what a line asks for, or have it done when the cell has ended."""
     shell = host.shell()
     if shell is None:
         raise Refused("A notebook or an IPython session can be parked, and this is a program.", verdict=None)
     if line.word.name == "unpark":
         return _unpark(shell, line)
-    if line.rest == _CHECK:
+    if list(line.flags) == [_CHECK] and not line.values:
         return _checked(shell)
-    if automatic.AUTO in line.rest or automatic.WHEN_NEEDED in line.rest:
+    if line.flags:
         return automatic.answer(line, shell, this_process(shell)[0])
-    if line.rest.startswith("-"):
-        raise Refused(in_a_row((f"`{line.text}` is not understood.", line.word.forms)), verdict=None)
     if line.rest:
         pid, called = other_notebooks.find(line.rest, notebook_of(shell))
         if pid != os.getpid():
@@ -50,11 +46,10 @@ def answer(line: ParsedLine) -> Document | None:
     return None
 
 
-def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
-    """Return the times of `--auto`, or the names of other notebooks."""
-    if tokens:
-        return [*automatic.TIMES] if tokens[-1] == automatic.AUTO else []
-    return [PurePath(one.notebook).name for one in other_notebooks.reports() if one.kernel and one.pid > 0]
+def completions(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the names of other notebooks."""
+    reports = [] if tokens else other_notebooks.reports()
+    return [PurePath(one.notebook).name for one in reports if one.kernel and one.pid > 0]
 
 
 def _park_below_cell(shell: Any) -> None:
@@ -80,10 +75,8 @@ def _checked(shell: Any) -> Document:
 
 
 def _unpark(shell: Any, line: ParsedLine) -> Document:
-    names, flags = separate(line.rest.split(), {_WITHOUT: ""}, line.word.forms)
+    names = line.flags.get("--without-gpu", "").split()
     process, arrays = this_process(shell)
-    if bool(names) is not bool(flags):
-        raise Refused(in_a_row((f"`{line.text}` is not understood.", line.word.forms)), verdict=None)
     if not process.without:
         return Document(f"This {host.here()} is not parked: a cell runs only once all is back on the GPU.")
     if not names:

@@ -37,9 +37,6 @@ _IMPOSSIBLE = dict.fromkeys(("reset", "clear", "unset"), in_a_row((default.DROPS
 _FLAGS = dict.fromkeys(("--growth", "--cap"), "--grow")
 """Flags that people may try instead of a policy's, and that do not look like them."""
 
-_FLAG_VALUES = {"--need": SIZES}
-"""What to offer behind a flag that takes something else than GPUs."""
-
 WIDTH = 80
 """Characters in a line of the help: a cell of a notebook shows so many in one line beside an open sidebar."""
 
@@ -109,7 +106,7 @@ def _close_up(text: str) -> str:
 
 def _sort(word: Word, tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Separate the values from the flags, each flag with its value ("" where it has none)."""
-    lacks = {flag: f"{flag} of what? It needs a value." if takes else "" for flag, takes in word.flags}
+    lacks = {flag.name: f"{flag.name} of what? It needs a value." if flag.takes else "" for flag in word.flags}
     values, flags = separate(tokens, lacks, word.forms)
     for flag in (value.partition("=")[0] for value in values if value.startswith("--")):
         raise word.error(f"{word.name!r} has no flag {flag!r}.{_apart(flag) or nearest(flag, lacks)}")
@@ -124,17 +121,17 @@ def _apart(flag: str) -> str:
 
 def usage(words: Iterable[Word]) -> str:
     """Return the words and their meanings as aligned text."""
-    return _aligned([(word.usage, word.meaning) for word in words])
+    return aligned([(word.usage, word.meaning) for word in words])
 
 
-def flags(above: Iterable[Flag]) -> str:
-    """Return the flags that stand above a cell and their meanings as aligned text."""
-    return _aligned([((flag.usage,), flag.meaning) for flag in above])
+def flags(flags: Iterable[Flag]) -> str:
+    """Return flags and their meanings as aligned text, without those that have none."""
+    return aligned([((flag.usage,), flag.meaning) for flag in flags if flag.meaning])
 
 
-def _aligned(entries: Sequence[tuple[tuple[str, ...], str]]) -> str:
+def aligned(entries: Sequence[tuple[tuple[str, ...], str]]) -> str:
     """Return forms with their meanings beside them, in lines of `WIDTH` characters that break between words."""
-    margin = 4 + max(len(form) for forms, _ in entries for form in forms)
+    margin = 4 + max((len(form) for forms, _ in entries for form in forms), default=0)
     rows = [
         row
         for forms, meaning in entries
@@ -191,10 +188,10 @@ def nearest(wrong: str, known: Iterable[str], tried: Mapping[str, str] = Mapping
         known: all known words.
         tried: known words by other words that may be written for them and do not look like them.
     """
-    known, tried = list(known), {**_FLAGS, **tried}
-    near = [tried[wrong.lower()]] if tried.get(wrong.lower()) in known else []
-    near = near or difflib.get_close_matches(wrong.lower(), known, n=1, cutoff=0.6)
-    return f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(known)}." if known else ""
+    known = list(known)
+    meant = {other: word for other, word in {**_FLAGS, **tried}.items() if word in known} | {one: one for one in known}
+    near = difflib.get_close_matches(wrong.lower(), meant, n=1, cutoff=0.6)
+    return f" Did you mean {meant[near[0]]!r}?" if near else f" There are: {', '.join(known)}." if known else ""
 
 
 def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]], *more: str) -> list[str]:
@@ -212,9 +209,9 @@ def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]], *more: str) 
     row = next((row for row in requests.REQUESTS if row.WORD.name == tokens[0]), None)
     if row is None:
         return []
-    flags, last = dict(row.WORD.flags), tokens[-1].rstrip("=")
-    if flags.get(last):
-        return list(_FLAG_VALUES.get(last) or gpus())
+    flags, last = {flag.name: flag for flag in row.WORD.flags}, tokens[-1].rstrip("=")
+    if last in flags and flags[last].takes:
+        return list(flags[last].values or gpus())
     if request.endswith("="):
         return list(SIZES)
     offered = [*row.offers(tokens[1:], gpus), *flags, *more]

@@ -7,10 +7,10 @@ from tfgpu_magic.ground.answer import Code
 from tfgpu_magic.policy import parser, script
 from tfgpu_magic.policy.word import ParsedLine
 
-offers = parser.offers
+completions = parser.offers
 
 
-def answer(line: ParsedLine) -> Code:
+def run(line: ParsedLine) -> Code:
     """Return the code."""
     if line.rest:
         return Code(script.python(engine.sketch(line.rest, line.frameworks)), "python")

@@ -7,9 +7,12 @@ from tfgpu_magic.ground.answer import Code
 from tfgpu_magic.policy import parser, script
 from tfgpu_magic.policy.word import ParsedLine
 
-offers = parser.offers
+MORE = 'In a shell:   eval "$(tfgpu env growth)"'
+"""What the help adds in a shell."""
+
+completions = parser.offers
 
 
-def answer(line: ParsedLine) -> Code:
+def run(line: ParsedLine) -> Code:
     """Return the lines."""
     return Code(script.shell(engine.sketch(line.rest, line.frameworks) if line.rest else engine.decided()), "sh")

@@ -10,11 +10,11 @@ from tfgpu_magic.insight.objects import roots
 from tfgpu_magic.policy.word import ParsedLine
 
 
-def answer(line: ParsedLine) -> Freed:
-    """Let go, and return what became free."""
+def run(line: ParsedLine) -> Freed:
+    """Free it, and return what became free."""
     return free(*(name for name in re.split(r"[\s,;]+", line.rest) if name))
 
 
-def offers(tokens: Sequence[str], _gpus: Callable[[], Sequence[str]]) -> list[str]:
+def completions(tokens: Sequence[str], _gpus: Callable[[], Sequence[str]]) -> list[str]:
     """Return the notebook's names."""
     return [name for name in roots.names() if not name.startswith("_") and name not in tokens]

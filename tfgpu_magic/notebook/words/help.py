@@ -1,16 +1,16 @@
-"""`%tf_gpu help`, and the text that `%tf_gpu?` shows: it is made from the `Word` of each word."""
+"""`%tf_gpu help`, and what `%tf_gpu?` shows: all commands of a notebook, or one, from the table."""
 
 from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tfgpu_magic.ground.answer import Code
 from tfgpu_magic.ground.message import RESTART
-from tfgpu_magic.notebook.words import table
-from tfgpu_magic.policy.parser import WIDTH, flags, usage
-from tfgpu_magic.policy.word import Above, ParsedLine, Word
+from tfgpu_magic.notebook.words import arguments, table
+from tfgpu_magic.policy.parser import WIDTH, find, flags, usage
+from tfgpu_magic.policy.word import CellForm, ParsedLine, Word
 
 _LINE = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
 
@@ -34,7 +34,7 @@ def text(words: Sequence[Word]) -> str:
     return "\n\n".join([lines, *groups, _POLICY, *forms]) + "\n"
 
 
-def _written(name: str, form: Above) -> str:
+def _written(name: str, form: CellForm) -> str:
     """Return how a word is written above a cell, in lines that are aligned with the usage in `_LINE`."""
     begin = f"       %%tf_gpu {name} "
     parts = [f"[{part}]".replace(" ", "\0") for part in (*(flag.usage for flag in form.flags), form.rest) if part]
@@ -44,7 +44,18 @@ def _written(name: str, form: Above) -> str:
     return filled.replace("\0", " ")
 
 
-def answer(line: ParsedLine) -> Code:
-    """Return the help."""
-    del line
-    return Code(text(table.WORDS), "text")
+def run(line: ParsedLine) -> Code:
+    """Return the help, or that of the word that is named."""
+    if not line.rest:
+        return Code(text(table.in_notebooks()), "text")
+    word = find(line.rest, table.in_notebooks())
+    forms = [form if form.startswith("%") else f"%{line.magic} {form}" for form in word.usage]
+    above = word.above
+    both = dict.fromkeys((*word.flags, *(above.flags if above else ())))
+    about = textwrap.fill(above.meaning, WIDTH) if above else ""
+    return Code(arguments.explained(forms, word.meaning, tuple(both), about), "text")
+
+
+def completions(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the commands that can be explained."""
+    return [] if tokens else [word.name for word in table.in_notebooks()]

@@ -1,36 +1,34 @@
 """`%%tf_gpu isolate`: the cell below runs in a process of its own; in a line, `--warm` prepares for that.
 
-What the line above the cell asks is parsed here; `isolate.cells` runs the cell.
+What the line above the cell asks is read here; `isolate.cells` runs the cell.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.ground.message import in_a_row, in_lines
+from tfgpu_magic.ground.message import in_a_row
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.isolate.call import CellCall
 from tfgpu_magic.isolate.cells import jobs
 from tfgpu_magic.isolate.cells.cell import Cell, without_frames
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tfgpu_magic.isolate.sinks import OwnStreams, of_running_cell
-from tfgpu_magic.notebook.words.table import ISOLATED
 from tfgpu_magic.policy import parser
-from tfgpu_magic.policy.arguments import MOST_PARTS, separate
+from tfgpu_magic.policy.arguments import MOST_PARTS
 from tfgpu_magic.policy.policy import NOTHING
 from tfgpu_magic.policy.word import ParsedLine
 
-_WARM = "--warm"
 _WORDS = {word.name for word in parser.POLICY_WORDS}
 _NAMES = "Write names with commas and no blanks between them: `x,y`."
 
 
-def prepare(parsed: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
+def prepare(line: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
     """Return what runs the cell and returns its value; or detaches it, and returns its job."""
-    asked = parse(parsed.rest, parsed.frameworks)
+    asked = read(line)
     try:
         sink, defer = (of_running_cell(), jobs.deferred(shell).do) if asked.detach else (OwnStreams(), None)
         prepared = Cell(shell, asked, cell, sink, explaining.explain_call, defer)
@@ -39,40 +37,35 @@ def prepare(parsed: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
     return functools.partial(jobs.Job, prepared) if asked.detach else prepared.run
 
 
-def answer(parsed: ParsedLine) -> None:
+def run(line: ParsedLine) -> None:
     """Start the fork server for isolated cells, without waiting for it."""
-    if parsed.rest != _WARM:
-        raise PolicyError(in_a_row(("`isolate` stands above a cell.", ISOLATED.usage)))
+    if not line.flags:
+        raise PolicyError(in_a_row(("`isolate` stands above a cell.", line.word.forms)))
     FORK_SERVER.process()
     print("Getting ready for isolated cells: TensorFlow is being imported for them.")
 
 
-def parse(line: str, frameworks: Literal["tensorflow", "all"] = "tensorflow") -> CellCall:
-    """Return what the text after `isolate` asks; a policy word may be a flag there, as in `--limit 2GiB`.
+def read(line: ParsedLine) -> CellCall:
+    """Return what a line above a cell asks.
 
     Raises:
         PolicyError: it cannot be read; the message names the part.
     """
-    tokens = line.replace(";", " ; ").split()
-    _refuse_apart(tokens)
-    lacks = {flag.name: flag.takes and f"{flag.name} needs {flag.takes}." for flag in ISOLATED.flags}
-    rest, given = separate(tokens, lacks, ISOLATED.usage)
-    policy: list[str] = []
-    for token in rest:
-        policy += _word(token, begun=bool(policy))
-    sent = given.get("-i")
+    _refuse_apart(line.rest.split())
+    flags, policy = line.flags, " ".join(line.values)
+    sent = flags.get("-i")
     more = sent is not None and sent.startswith("+")
-    options: dict[str, Any] = {flag[2:]: value for flag, value in given.items() if flag.startswith("--") and value}
+    options: dict[str, Any] = {flag[2:]: value for flag, value in flags.items() if flag.startswith("--") and value}
     if "gpus" in options:
         options["gpus"] = _count(options["gpus"])
     return CellCall.checked(
-        policy=parser.parse(" ".join(policy)) if policy else NOTHING,
-        frameworks=frameworks,
+        policy=parser.parse(policy) if policy else NOTHING,
+        frameworks=line.frameworks,
         inputs=None if sent is None or more else _names(sent),
         also=_names(sent.replace("+", "")) if sent is not None and more else (),
-        outputs=_names(given.get("-o", "-")),
-        detach="--detach" in given,
-        flags="".join(f" {flag} {value}".rstrip() for flag, value in given.items()),
+        outputs=_names(flags.get("-o", "-")),
+        detach="--detach" in flags,
+        flags="".join(f" {flag} {value}".rstrip() for flag, value in flags.items()),
         **options,
     )
 
@@ -85,24 +78,6 @@ def _refuse_apart(tokens: Sequence[str]) -> None:
             for name in tokens[behind : behind + 1]:
                 if name.rstrip(",").isidentifier() and name.lower() not in _WORDS:
                     raise PolicyError(f"{name!r} stands apart. {_NAMES}")
-
-
-def _word(token: str, *, begun: bool) -> Iterator[str]:
-    """Give the policy's tokens for a token of the line: a flag that is a policy word begins the next request."""
-    names = {f"--{name}" for name in _WORDS}
-    known = names | {flag for word in parser.POLICY_WORDS for flag, _ in word.flags if begun}
-    flag = token.partition("=")[0].lower()
-    if flag == "--help":
-        raise PolicyError(in_lines((ISOLATED.usage, parser.flags(ISOLATED.flags))))
-    if token.startswith("-") and flag not in known:
-        tried = {tried: one.name for one in ISOLATED.flags for tried in one.tried}
-        near = parser.nearest(flag, [*sorted(known), *(one.name for one in ISOLATED.flags)], tried)
-        raise PolicyError(in_a_row((f"isolate has no flag {flag!r}.{near}", ISOLATED.usage)))
-    if flag in names:
-        if begun:
-            yield ";"
-        token = token[2:].replace("=", " ", 1)
-    yield token
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ _NONE = "No isolated cell or call goes on by itself. `%%tf_gpu isolate --detach`
 _LONGEST = 60  # characters of a cell's line
 
 
-def answer(line: ParsedLine) -> Document:
+def run(line: ParsedLine) -> Document:
     """Return the list of the jobs; if one is to be stopped, that is begun first."""
     verb, _, number = line.rest.partition(" ")
     if line.rest and not (verb == _STOP and number.isdecimal() and job_list.stop(int(number))):
@@ -44,6 +44,6 @@ def _row(job: JobStatus, snapshot: Snapshot) -> list[str]:
     return [str(job.number), job.state, phrases.seconds(job.seconds), pid, ", ".join(held) or "-", line]
 
 
-def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+def completions(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
     """Return what may be done."""
     return [] if tokens else [_STOP]

@@ -1,4 +1,4 @@
-"""A line of the magic: parsed once, refused where its word may not stand there, and passed to that word."""
+"""A line of the magic: parsed once, refused if its word may not stand there, and passed to that word."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from tfgpu_magic.policy.word import Magic, ParsedLine, Word
 if TYPE_CHECKING:
     from IPython.core.error import UsageError
 
+    from tfgpu_magic.ground.answer import Code
 
-def answer(line: str, magic: Magic = "tf_gpu") -> object:
-    """Do what a line asks, and return what is to be shown; None where nothing is.
+
+def run(line: str, magic: Magic = "tf_gpu") -> object:
+    """Do what a line asks, and return what is to be shown, if anything.
 
     Args:
         line: what follows the magic's name.
@@ -27,12 +29,21 @@ def answer(line: str, magic: Magic = "tf_gpu") -> object:
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    parsed = read(line)._replace(magic=magic)
+    parsed = read(line, magic)
     word = parsed.word
+    if word.name != "help" and (explained := _explained(parsed)):
+        return explained
     if parsed.rest and word.alone:
         alone = f"`{word.name}` stands alone; {parsed.rest!r} is too much."
         raise PolicyError(msg("{alone} `{help}` explains the words.", alone=alone, help=HELP))
-    answered: object = module(word).answer(parsed)
+    if word.flags and not word.restart:
+        try:
+            parsed = with_arguments(parsed)
+        except PolicyError:
+            if word.above is None or word.above.flags == word.flags:
+                raise
+            raise PolicyError(in_a_row((f"`{word.name}` stands above a cell.", word.forms))) from None
+    answered: object = module(word).run(parsed)
     return answered
 
 
@@ -42,14 +53,42 @@ def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    parsed = read(line)._replace(magic=magic)
+    parsed = read(line, magic)
     if parsed.word.above is None:
         *first, last = (msg("`{line}`", line=Line(word.name, "above")) for word in _words() if word.above)
         only = msg("Above a cell, only {first} or {last} can stand.", first=in_commas(first), last=last)
         meant = f"{parsed.name!r} stands in a line of its own, with one %." if parsed.name else ""
         raise PolicyError(in_a_row((only, meant, msg("`{help}` explains it.", help=HELP))))
-    prepared: Callable[[], object] = module(parsed.word).prepare(parsed, cell, shell)
+    if explained := _explained(parsed):
+        return lambda: explained
+    prepared: Callable[[], object] = module(parsed.word).prepare(with_arguments(parsed, above=True), cell, shell)
     return prepared
+
+
+def with_arguments(parsed: ParsedLine, *, above: bool = False) -> ParsedLine:
+    """Return a line with its flags and values, as `arguments.parse` separates them.
+
+    Args:
+        parsed: the line.
+        above: whether it stands above a cell.
+
+    Raises:
+        PolicyError: they are not written so.
+    """
+    arguments, _ = _table()
+    word = parsed.word
+    flags, takes = (word.above.flags, word.above.rest) if above and word.above else (word.flags, word.takes * "VALUES")
+    tokens = parsed.rest.replace(";", " ; ") if takes == "WORDS" else parsed.rest
+    given, values = arguments.parse(word.name, tokens.split(), flags, takes, word.forms)
+    return parsed._replace(flags=given, values=values)
+
+
+def _explained(parsed: ParsedLine) -> Code | None:
+    """Return the help for a line's word if a flag asks for it."""
+    if not {"--help", "-h"} & set(parsed.rest.split()):
+        return None
+    explained: Code = module(find("help", _words())).run(parsed._replace(rest=parsed.word.name))
+    return explained
 
 
 def usage() -> str:
@@ -63,15 +102,19 @@ def module(word: Word) -> Any:
     return import_module(word.home or f".{word.name}", __package__)
 
 
+def _table() -> tuple[Any, tuple[Word, ...]]:
+    """Return the module that parses flags, and all commands of a notebook."""
+    from tfgpu_magic.notebook.words import arguments, table  # speed of a first `%tf_gpu` line: a policy needs neither
+
+    return arguments, table.in_notebooks()
+
+
 def _words() -> tuple[Word, ...]:
-    """Return the table of all words."""
-    from tfgpu_magic.notebook.words import table  # speed of a first `%tf_gpu` line: a policy does without it
-
-    return table.WORDS
+    return _table()[1]
 
 
-def read(line: str) -> ParsedLine:
-    """Parse a line.
+def read(line: str, magic: Magic = "tf_gpu") -> ParsedLine:
+    """Parse a line, but for the flags and values of its word.
 
     Raises:
         PolicyError: its first word is unknown, or a flag cannot stand beside it.
@@ -85,7 +128,7 @@ def read(line: str) -> ParsedLine:
     word = next((word for word in POLICIES if word.name == name.lower()), None) or find(name, _words())
     if restart and not word.restart:
         raise PolicyError(f"`{word.name}` sets nothing, so {RESTART} has no place beside it.")
-    return ParsedLine(name, rest, restart, word)
+    return ParsedLine(name, rest, restart, word, magic)
 
 
 def parted(text: str) -> tuple[str, str]:
@@ -102,7 +145,7 @@ def refused(error: TfGpuError, line: str, shell: Any, magic: Magic = "tf_gpu") -
 
 
 def explained(error: TfGpuError) -> TfGpuError:
-    """Return an error; where a word that is no policy stands in a policy, the one about that word."""
+    """Return an error, or if a word that is no policy stands in a policy, the one about that word."""
     if not isinstance(error, UnknownWord):
         return error
     for word in _words():

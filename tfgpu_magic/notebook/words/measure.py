@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tfgpu_magic.errors import PolicyError
@@ -10,42 +10,26 @@ from tfgpu_magic.ground.host import shell as here
 from tfgpu_magic.ground.message import in_a_row
 from tfgpu_magic.insight import fit
 from tfgpu_magic.insight.tracker import CellMeasure
-from tfgpu_magic.notebook.words.table import MEASURED
-from tfgpu_magic.policy.arguments import separate
-from tfgpu_magic.policy.parser import nearest
 from tfgpu_magic.policy.word import ParsedLine
 
-_FIT, _AS = "--fit", "--as"
-_LACKS = {_AS: f"{_AS} which name?", _FIT: ""}
 
-
-def prepare(parsed: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
+def prepare(line: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
     """Return what has the cell measured."""
-    flags = _flags(parsed)
     if cell.strip():  # IPython refuses an empty one
-        raise PolicyError(in_a_row(("Only a whole cell is measured so.", MEASURED.usage)))
-    return lambda: _measure(shell, flags)
+        raise PolicyError(in_a_row(("Only a whole cell is measured so.", line.word.forms)))
+    return _measure(line, shell).start
 
 
-def answer(line: ParsedLine) -> object:
+def run(line: ParsedLine) -> object:
     """Have the cell measured; or return how much to ask for."""
-    flags = _flags(line)
-    if list(flags) == [_FIT]:
+    if list(line.flags) == ["--fit"]:
         return fit.fitting()
-    _measure(here(), flags)
+    _measure(line, here()).start()
     return None
 
 
-def _flags(line: ParsedLine) -> Mapping[str, str]:
-    rest, flags = separate(line.rest.split(), _LACKS, MEASURED.usage)
-    if rest:
-        tried = {other: flag.name for flag in MEASURED.flags for other in flag.tried}
-        meant = nearest(rest[0], _LACKS, tried) if rest[0].startswith("-") else ""
-        raise PolicyError(in_a_row((f"`measure {line.rest}` cannot be done.{meant}", MEASURED.usage)))
-    if _AS in flags and not flags[_AS].isidentifier():
-        raise PolicyError(in_a_row((f"{flags[_AS]!r} is no name.", MEASURED.usage)))
-    return flags
-
-
-def _measure(shell: Any, flags: Mapping[str, str]) -> None:
-    CellMeasure(shell, name=flags.get(_AS, ""), fit=_FIT in flags).start()
+def _measure(line: ParsedLine, shell: Any) -> CellMeasure:
+    name = line.flags.get("--as", "")
+    if name and not name.isidentifier():
+        raise PolicyError(in_a_row((f"{name!r} is no name.", line.word.forms)))
+    return CellMeasure(shell, name=name, fit="--fit" in line.flags)

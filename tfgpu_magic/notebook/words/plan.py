@@ -8,10 +8,10 @@ from tfgpu_magic.ground.answer import Document
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.word import ParsedLine
 
-offers = parser.offers
+completions = parser.offers
 
 
-def answer(line: ParsedLine) -> Document:
+def run(line: ParsedLine) -> Document:
     """Return the plan."""
     policy, frameworks = line.rest, line.frameworks
     if not policy:

@@ -14,12 +14,12 @@ from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.word import ParsedLine
 
 
-def offers(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+def completions(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
     """Return what may follow in a policy, of which the line's word is a part."""
     return parser.offers(tokens, gpus, RESTART)
 
 
-def answer(line: ParsedLine) -> Document:
+def run(line: ParsedLine) -> Document:
     """Apply a policy here; or if it is too late and `--restart` is given, in a new kernel."""
     try:
         plan = engine.apply(line.text, frameworks=line.frameworks, see=enforcement.look_well)

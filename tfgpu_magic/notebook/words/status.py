@@ -6,6 +6,6 @@ from tfgpu_magic.engine.status import Status, status
 from tfgpu_magic.policy.word import ParsedLine
 
 
-def answer(_: ParsedLine) -> Status:
+def run(_: ParsedLine) -> Status:
     """Return the status of the GPUs now."""
     return status()

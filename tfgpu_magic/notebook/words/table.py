@@ -1,14 +1,19 @@
-"""Every word of `%tf_gpu`, in the order of the help, by group; each is a module of its name, or `policy`."""
+"""Every command, in the order of the help: of `%tf_gpu` and `%gpu` in a notebook, and of `tfgpu` in a shell.
+
+Usage, flags, help, completion and the tables of the documentation are made from it. In a notebook a command is a module
+of its name here, or `policy`; in a shell it is one of its name in `command`, or does what it does in a notebook.
+"""
 
 from __future__ import annotations
 
 from tfgpu_magic.ground.message import Line, in_a_row, msg
 from tfgpu_magic.notebook.words import POLICIES
 from tfgpu_magic.parking.parts import PARK, UNPARK
+from tfgpu_magic.policy.arguments import SIZES
 from tfgpu_magic.policy.requests import limit
-from tfgpu_magic.policy.word import Above, Flag, Word
+from tfgpu_magic.policy.word import CellForm, Flag, ShellForm, Word
 
-ISOLATED = Above(
+ISOLATED = CellForm(
     (
         Flag(
             "-i",
@@ -40,7 +45,7 @@ ISOLATED = Above(
     "after -o are brought back, and all its GPU memory comes back. WORDS are a policy for that process; "
     "`--limit 2GiB` is `limit 2GiB`.",
 )
-MEASURED = Above(
+MEASURED = CellForm(
     (
         Flag("--as", "NAME", "put the result into a name, as an object", tried=("-o", "--to", "--name")),
         Flag("--fit", "", "say how much to ask for, too: from the highest peaks of this session, with a margin"),
@@ -56,13 +61,39 @@ MEASURED = Above(
     "in use, and what the driver gave. The cell runs in the notebook as any other.",
 )
 
+_RUN, _SEE, _TRY, _ADMINISTER = "Run programs", "See who holds memory", "Try and check", "For administrators"
+_GROUPS = (_RUN, _SEE, _TRY, _ADMINISTER, "More")
+"""The headings of the help in a shell, in their order."""
+
+
+def _of_shells(name: str, usage: str, meaning: str, group: str, *flags: Flag, rest: str = "") -> Word:
+    """Return a command that only `tfgpu` has."""
+    return Word(name, shell=ShellForm(usage, meaning, group, flags, rest))
+
+
+def _as_word(meaning: str) -> ShellForm:
+    """Return the form of a command that prints for a policy what it shows in a notebook."""
+    return ShellForm('"POLICY"', meaning, _RUN, rest="WORDS", as_word=True)
+
+
 WORDS: tuple[Word, ...] = (
     *POLICIES,
+    _of_shells(
+        "run",
+        '[--wait 10m] "POLICY" -- PROGRAM',
+        "run an unchanged program under a policy",
+        _RUN,
+        Flag("--script", "", "PROGRAM is a Python script, whatever its name"),
+        Flag("--wait", "TIME", "wait so long for room where others hold it: 90s, 10m, 2h"),
+        Flag("--called", "COMMAND"),  # what the user has typed; PROGRAM is what its Python runs
+        rest="WORDS",
+    ),
     Word(
         "plan",
         ("plan WORDS",),
         "show what the words would do, GPU by GPU, and change nothing",
         takes=True,
+        shell=_as_word("show what a policy would do, GPU by GPU, and change nothing"),
         group="Set memory",
     ),
     Word(
@@ -72,6 +103,12 @@ WORDS: tuple[Word, ...] = (
         also=("",),
         tried=(*("memory", "mem", "usage", "info", "nvidia-smi"), *("list", "show", "gpus", "devices", "processes")),
         instead=in_a_row((msg("Who holds what is `{line}`.", line=Line("status")), limit.EXAMPLES)),
+        shell=ShellForm(
+            "[--json]",
+            "show who holds the memory of which GPU",
+            _SEE,
+            (Flag("--json", "", "write it as one line of JSON"),),
+        ),
         group="See who holds memory",
     ),
     Word(
@@ -80,13 +117,14 @@ WORDS: tuple[Word, ...] = (
         "show the same as a live table in a notebook; it goes on while cells run",
         tried=("watch", "live", "monitor"),
         instead=msg("The live table is `{line}`.", line=Line("top")),
+        shell=ShellForm("", "show the same live in a terminal; q ends it", _SEE),
         group="See who holds memory",
     ),
     Word(
         "measure",
         ("%%tf_gpu measure", "measure", "measure --fit"),
         "show what its cell does to GPU memory: the exact peak, and what stays; --fit shows how much to ask for",
-        flags=(("--fit", False), ("--as", True)),
+        flags=MEASURED.flags,
         tried=("memit", "mprun", "profile", "peak", "time", "fit"),
         instead=msg(
             "What a cell takes is `{above}` above it; how much to ask for is `{line}`.",
@@ -100,7 +138,7 @@ WORDS: tuple[Word, ...] = (
         "track",
         ("track on [--above 64MiB]", "track off", "track"),
         "show a line below each cell that changes memory much; alone, a chart of the session and what each cell did",
-        flags=(("--above", True),),
+        flags=(Flag("--above", "SIZE", "the least change that is shown: 64MiB", SIZES),),
         takes=True,
         tried=("record", "history", "trace", "monitor", "chart", "timeline"),
         instead=msg(
@@ -112,7 +150,7 @@ WORDS: tuple[Word, ...] = (
         "tensors",
         ("tensors", "tensors --all"),
         "show what holds this notebook's GPU memory, by name: variables, models, results, errors; the largest, or all",
-        flags=(("--all", False),),
+        flags=(Flag("--all", "", "show all, and not only the largest"),),
         tried=("arrays", "objects", "variables", "vars", "who", "whos", "live_arrays"),
         instead=msg("What holds this notebook's memory is `{line}`.", line=Line("tensors")),
         group="Understand memory",
@@ -143,7 +181,7 @@ WORDS: tuple[Word, ...] = (
         "isolate",
         ("%%tf_gpu isolate", "%%tf_gpu isolate -o model limit 2GiB", "isolate --warm"),
         "run the cell in a process of its own, which gives its GPU memory back; --warm prepares for that",
-        flags=(("--warm", False),),
+        flags=(Flag("--warm", "", "prepare for isolated cells: import TensorFlow for them"),),
         tried=("run", "exec", "background"),
         instead=msg("Above a cell, `{line}` runs it in a process of its own.", line=Line("isolate", "above")),
         above=ISOLATED,
@@ -173,6 +211,71 @@ WORDS: tuple[Word, ...] = (
         "print shell lines that do it, as far as environment variables can",
         takes=True,
         group="Use in scripts and shells",
+        shell=_as_word("print shell lines that do it, as far as environment variables can"),
     ),
-    Word("help", ("help",), "show this list; also `%tf_gpu?`", also=("--help", "-h", "?")),
+    _of_shells(
+        "demo",
+        "[--lab]",
+        "show `top` on a simulated machine with neighbours, or the tour in JupyterLab",
+        _TRY,
+        Flag("--lab", "", "open the tour in JupyterLab, in a browser"),
+        Flag("--here", "", "with --lab: on the GPUs of this machine, if it has any"),
+        Flag("--no-browser", "", "with --lab: only print the address"),
+        Flag("--port", "N", "with --lab: 8888, or the next free port"),
+    ),
+    _of_shells(
+        "doctor",
+        "[--quick] [--json]",
+        "check what works here, what does not, and what to do next",
+        _TRY,
+        Flag("--json", "", "write it as JSON, to be sent with a report"),
+        Flag("--quick", "", "start neither CUDA nor TensorFlow: two seconds, not ten"),
+        *(Flag("--park"), Flag("--allow-open-module")),  # which were removed
+    ),
+    _of_shells("collect", "", "read the GPUs for all users of this machine, as a service", _ADMINISTER),
+    _of_shells(
+        "exporter",
+        "[--port N] [--address HOST] [--cert FILE --key FILE]",
+        "tell Prometheus what each user holds of the GPUs, and has held",
+        _ADMINISTER,
+        Flag("--address", "HOST", "where to listen (default: 127.0.0.1)"),
+        Flag("--port", "N", "the port (default: 9836)"),
+        Flag("--cert", "FILE", "for HTTPS: the certificate, in PEM"),
+        Flag("--key", "FILE", "for HTTPS: its key, in PEM"),
+        Flag("--client-ca", "FILE", "the authorities of clients that are answered, in PEM"),
+    ),
+    _of_shells(
+        "limits",
+        "[--show] [--dry-run] [--once] [--watch] [--clear]",
+        "have driver 615 hold each user to an administrator's limits",
+        _ADMINISTER,
+        Flag(
+            "--show",
+            "",
+            "show what the driver holds each user to, what they hold, and what the file says (the default)",
+        ),
+        Flag("--dry-run", "", "show only what the file would change, and change nothing"),
+        Flag("--once", "", "set the limits now; the exit status is 1 if one is not in force"),
+        Flag("--watch", "", "set them now, and again when a user comes or the file changes"),
+        Flag("--clear", "", "remove the limits that this command or the service has set"),
+    ),
+    Word(
+        "help",
+        ("help [WORD]",),
+        "show this list, or more about one word; also `%tf_gpu?`",
+        takes=True,
+        also=("--help", "-h", "?"),
+        shell=ShellForm("[COMMAND]", "show this list, or more about one command", "More"),
+    ),
 )
+
+
+def in_notebooks() -> tuple[Word, ...]:
+    """Return the commands of a notebook, in the order of the help."""
+    return tuple(word for word in WORDS if word.usage)
+
+
+def in_shells() -> tuple[tuple[Word, ShellForm], ...]:
+    """Return the commands of a shell with how they are written there, in the order of the help."""
+    forms = [(word, word.shell) for word in WORDS if word.shell is not None]
+    return tuple(sorted(forms, key=lambda form: _GROUPS.index(form[1].group)))

@@ -1,4 +1,4 @@
-"""`%tf_gpu top`: the live table; where no front end draws it, as in a terminal, one snapshot."""
+"""`%tf_gpu top`: the live table; if no front end draws it, as in a terminal, one snapshot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.notebook.widget import MemoryTable
 
 
-def answer(_: ParsedLine) -> MemoryTable | Status:
+def run(_: ParsedLine) -> MemoryTable | Status:
     """Return the table."""
     if host() != "kernel":
         return status().once()

@@ -9,31 +9,28 @@ from tfgpu_magic.ground.host import shell
 from tfgpu_magic.ground.units import parse_bytes, rounded
 from tfgpu_magic.insight import session, tracker
 from tfgpu_magic.insight.session import Session
-from tfgpu_magic.policy.arguments import SIZES, separate
 from tfgpu_magic.policy.word import ParsedLine
 
 _ON, _OFF, _ABOVE = "on", "off", "--above"
 
 
-def answer(line: ParsedLine) -> Session | None:
+def run(line: ParsedLine) -> Session | None:
     """Switch it on or off, or return the session."""
-    rest, flags = separate(line.rest.split(), {_ABOVE: f"{_ABOVE} which size?"}, line.word.forms)
-    if rest == [_ON]:
-        least = parse_bytes(flags[_ABOVE]) if _ABOVE in flags else tracker.LEAST
+    asked = " ".join(line.values)
+    if asked == _ON:
+        least = parse_bytes(line.flags[_ABOVE]) if line.flags else tracker.LEAST
         tracker.start(shell(), least)
         print(f"Each cell is tracked. A line below it says when it changes what is in use by {rounded(least)} or more.")
         return None
-    if rest == [_OFF] and not flags:
+    if asked == _OFF and not line.flags:
         tracker.stop()
         print("Cells are not tracked any more. `%tf_gpu track` shows those that were.")
         return None
-    if rest or _ABOVE in flags:
+    if asked or line.flags:
         raise line.word.error(f"`track {line.rest}` cannot be done.")
     return replace(session.timeline(), tracked=tracker.is_on())
 
 
-def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+def completions(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
     """Return what may follow."""
-    if tokens[-1:] == [_ABOVE]:
-        return list(SIZES)
     return [] if tokens else [_ON, _OFF]

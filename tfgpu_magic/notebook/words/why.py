@@ -7,6 +7,6 @@ from tfgpu_magic.insight.why.answer import Why
 from tfgpu_magic.policy.word import ParsedLine
 
 
-def answer(_: ParsedLine) -> Why:
+def run(_: ParsedLine) -> Why:
     """Return what was shown below the cell."""
     return Why(explaining.last().explanation, asked=True)

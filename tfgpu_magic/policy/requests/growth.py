@@ -11,7 +11,7 @@ from tfgpu_magic.ground.message import Line, msg
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Figures
 from tfgpu_magic.policy.policy import GpuRef, Memory, Policy
-from tfgpu_magic.policy.word import Word
+from tfgpu_magic.policy.word import Flag, Word
 
 NO_LIMIT = "With --release TensorFlow's memory comes from CUDA's own pool, and that keeps to no limit."
 """The price of it, and why it cannot be had together with a limit."""
@@ -21,7 +21,7 @@ WORD = Word(
     ("growth [off]", "growth --release"),
     "allocate memory on demand, on every visible GPU; --release also returns unused memory to the driver while the "
     "kernel runs, and allows no limit",
-    (("--release", False),),
+    (Flag("--release"),),
     apart=(("--release", NO_LIMIT),),
     tried=("allow_growth", "grow", "set_memory_growth"),
     instead=msg("Memory growth is `{line}`.", line=Line("growth")),

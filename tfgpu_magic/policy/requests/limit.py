@@ -12,7 +12,7 @@ from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_text, whole
 from tfgpu_magic.policy.policy import GpuRef, Sized
-from tfgpu_magic.policy.word import Word
+from tfgpu_magic.policy.word import Flag, Word
 
 _GONE = "`limit fair` is gone. Write a share, such as `limit 20%` for four notebooks on a GPU."
 """The answer to the word for an equal part of what is free."""
@@ -27,7 +27,7 @@ WORD = Word(
     ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%", "limit 6GiB --grow"),
     "set a memory limit on every visible GPU, or GPU by GPU, and take that memory at once; --grow makes it a cap that "
     "memory grows up to on demand",
-    (("--grow", False), ("--gpu", True)),
+    (Flag("--grow"), Flag("--gpu", "N")),
     tried=("fraction", "percent", "per_process_gpu_memory_fraction", "memory_limit", "max"),
     instead=EXAMPLES,
 )

@@ -14,14 +14,14 @@ from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Amount, amount_bytes, amount_text, context_bytes
 from tfgpu_magic.policy.policy import Candidates, Choice, GpuRef
 from tfgpu_magic.policy.requests.visible import Visible
-from tfgpu_magic.policy.word import Word
+from tfgpu_magic.policy.word import Flag, Word
 
 WORD = Word(
     "pick",
     ("pick [N] [--need 6GiB] [--or-cpu]",),
     "use only the N GPUs with the most free memory (default 1); --need sets how much each must have free; --or-cpu "
     "falls back to the CPU",
-    (("--need", True), ("--or-cpu", False)),
+    (Flag("--need", "SIZE", values=arguments.SIZES), Flag("--or-cpu")),
 )
 
 _LEAST_DIFFERENCE = 64 * MIB

@@ -11,14 +11,14 @@ from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy import arguments, memory
 from tfgpu_magic.policy.memory import Amount, Figures, amount_text, part, whole
 from tfgpu_magic.policy.policy import Cpus, GpuRef, Sized
-from tfgpu_magic.policy.word import Word
+from tfgpu_magic.policy.word import Flag, Word
 
 WORD = Word(
     "split",
     ("split 2", "split 1GiB 2GiB --gpu 0", "split 4 --cpu"),
     "make logical GPUs on every visible GPU: equal shares of its free memory, less what TensorFlow leaves to CUDA's "
     "libraries, or named sizes; --cpu splits the CPU instead; --grow as in limit",
-    (("--gpu", True), ("--cpu", False), ("--grow", False)),
+    (Flag("--gpu", "N"), Flag("--cpu"), Flag("--grow")),
 )
 
 
