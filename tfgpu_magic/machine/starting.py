@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.ground.host import SIMULATED
@@ -154,7 +153,7 @@ def _reap() -> None:
     Other processes 1 reap all of their children. Ours are recognised by their names, since other code may wait for
     other children.
     """
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):
-            if (ended := _ENDED.match(stat.read_text())) is not None:
+    for pid in os.listdir("/proc"):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            if (ended := _ENDED.match(stat.read())) is not None:
                 os.waitpid(int(ended[1]), os.WNOHANG)

@@ -457,7 +457,7 @@ def _sum(processes: list[Process]) -> int | None:
 
 def _available() -> int | None:
     """Return how many bytes Linux could give: other programs use the machine's memory too."""
-    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
+    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:
         return next((1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:")), None)
     return None
 

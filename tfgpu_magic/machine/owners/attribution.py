@@ -238,7 +238,7 @@ class Owners:
 def _foreign(found: Iterable[Who]) -> bool:
     """Tell whether pids may belong to another namespace: none names a living process here, as all do in the first."""
     try:
-        first = os.readlink("/proc/self/ns/pid") == _FIRST and SIMULATED not in os.environ  # noqa: PTH115
+        first = os.readlink("/proc/self/ns/pid") == _FIRST and SIMULATED not in os.environ
     except OSError:
         first = False
     return set(found) == {"gone"} and not first
