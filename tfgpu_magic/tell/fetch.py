@@ -99,7 +99,7 @@ def table(
     Returns:
         The rows, even where there is no driver or it hangs: then the table's `error` says so.
     """
-    seen = snapshot(0.0, timeout if patience is None else patience, late=SHOW_LATE_FOR, slow=slow)
+    seen = snapshot(timeout if patience is None else patience, late=SHOW_LATE_FOR, slow=slow)
     known = within(timeout, lambda: _read().known(Owners(), seen, {}))
     made = make(seen, replace(known or Known(), own=report(seen) if report else None))
     if any(row.owner.text == UNLISTED for row in made.processes):
