@@ -22,6 +22,7 @@ RECORDS: dict[str, type] = {
     "Row": rows.ProcessRow,
     "Share": rows.Share,
     "Parked": report.Parked,
+    "Note": message.WireNote,
     "State": message.WireState,
     "Past": message.Past,
     "OwnHours": message.OwnHours,
@@ -38,7 +39,7 @@ HEAD = """\
 // Unknown values are absent; sizes are bytes, times seconds since the epoch. Texts are English.
 """
 
-_TYPED = (message.WireState, message.Past, message.OwnHours, message.Full, message.Tick)
+_TYPED = (message.WireNote, message.WireState, message.Past, message.OwnHours, message.Full, message.Tick)
 _NAMES = {**vars(snapshot), **vars(rows), **vars(report)}
 _PLAIN = {"int": "number", "float": "number", "str": "string", "object": "unknown", "None": "null", "bool": "true"}
 
@@ -107,6 +108,8 @@ def _typescript(kind: ast.expr) -> str:
             return f"({one})[]" if " " in one else f"{one}[]"
         case ast.Subscript(value=ast.Name(id="Literal"), slice=ast.Constant(value=value)):
             return "true" if value is True else repr(value)
+        case ast.Subscript(value=ast.Name(id="Literal"), slice=ast.Tuple(elts=elements)):
+            return " | ".join(map(ast.unparse, elements))
         case ast.BinOp(left=left, right=right):
             return f"{_typescript(left)} | {_typescript(right)}"
     name = ast.unparse(kind).removeprefix("Wire")

@@ -133,7 +133,7 @@ def test_what_is_not_well_is_said() -> None:
         "stale": 90.0,
         "error": "No NVIDIA driver was found.",
         "absent": True,
-        "notes": ["TensorFlow is not imported."],
+        "notes": [{"text": "TensorFlow is not imported.", "severity": "note"}],
         "gpus": {},
         "rows": {},
     }
@@ -175,4 +175,4 @@ def test_messages_are_json_in_one_line() -> None:
         "history": {"times": [1.0, 2.0], "used": {"GPU-7": [5, None]}},
         "every": 2.5,
     }
-    assert tick == '{"version":6,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'
+    assert tick == '{"version":7,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'

@@ -28,7 +28,7 @@ def test_the_pages_types_are_todays() -> None:
 def test_every_member_is_sent_where_there_is_something_to_say_and_no_other() -> None:
     use = GpuUse(gpu="0", policy="growth", figures=(*tensorflow(1, 2), *pytorch(1, 2)))
     notebook = Notebook(path="a.ipynb", kernel="k", state="idle", active=1.0, also=("b.ipynb",))
-    row = changed(process(8), use=use, notebook=notebook, tone=3, spare=True, call=True, child="python3")
+    row = changed(process(8), use=use, notebook=notebook, tone=3, spare=True, call=True, child="python3", silent=True)
     parked = GpuUse(gpu="0", parked=Parked(size=GIB, back=3.2))
     orphan = changed(process(8), pid=9, kernel=9, began=123, utilisation=0, unused=1.0, use=parked)
     rest = process(8, pid=None)

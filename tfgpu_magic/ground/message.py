@@ -18,6 +18,8 @@ RESTART = "--restart"
 class Severity(enum.Enum):
     """How serious a message is, from the least to the most."""
 
+    value: Literal["good", "note", "warning", "fault"]
+
     GOOD = "good"
     """It is as it should be."""
     NOTE = "note"
