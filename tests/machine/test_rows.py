@@ -20,7 +20,7 @@ from tfgpu_magic.ground.report import Figure, GpuUse, LogicalGpu, Parked, Report
 from tfgpu_magic.ground.rows import NOT_REPORTED, Notebook, Owner, ProcessRow, Table
 from tfgpu_magic.ground.snapshot import SMALLEST_REST, Gpu, Process, Snapshot
 from tfgpu_magic.machine.owners.attribution import ENDED
-from tfgpu_magic.tell import message
+from tfgpu_magic.tell import page_json
 from tfgpu_magic.tell.tabulate import COLOURS, TONES, UNATTRIBUTED, UNREAD, Known, is_spare, make
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def test_of_each_other_user_there_is_one_row_on_each_gpu() -> None:
 def test_another_users_row_is_the_same_whatever_processes_come_and_go() -> None:
     before = others(Process("0", 7, "C", GIB), Process("0", 8, "C", GIB))
     after = others(Process("0", 9, "C", GIB), Process("0", 8, "C", GIB))
-    (sent,) = message.state(Table(processes=tuple(before)))["rows"].values()
+    (sent,) = page_json.state(Table(processes=tuple(before)))["rows"].values()
 
     assert before == after
     assert sent == {"gpu": "0", "kind": "C", "who": "other", "owner": "noor", "held": 2 * GIB}

@@ -16,7 +16,7 @@ from tfgpu_magic.ground.report import GpuUse, Parked
 from tfgpu_magic.ground.rows import Notebook
 from tfgpu_magic.lab import exporter
 from tfgpu_magic.machine.driver.nvml import SENSORS
-from tfgpu_magic.tell import message
+from tfgpu_magic.tell import page_json
 
 PAGE = Path(__file__).parents[2] / "labextension/src/view"
 
@@ -36,7 +36,7 @@ def test_every_member_is_sent_where_there_is_something_to_say_and_no_other() -> 
         BUSY.gpus[0], uuid="GPU-1", error="lost", mig=True, instance=0, unified=True, limit=GIB, sensors={"power": 61}
     )
     everything = replace(BUSY, gpus=(gpu,), processes=(row, orphan, rest), simulated=True, error="All is lost.")
-    state = message.state(live(replace(everything, absent=True, notes=("Note.",)), stale=90.0, every=3.0))
+    state = page_json.state(live(replace(everything, absent=True, notes=("Note.",)), stale=90.0, every=3.0))
     sent = {
         "State": set(state),
         "Gpu": {name for one in state["gpus"].values() for name in one},
