@@ -19,7 +19,7 @@ from tests.machine.boards import LOOKER, MODULE, collectors, fresh, the_collecto
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.ground.probe import PACKAGES, QUICK
+from tfgpu_magic.ground.child_process import PACKAGES, QUICK
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.machine import collector, see, starting
 from tfgpu_magic.machine.board import viewers

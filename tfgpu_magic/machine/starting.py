@@ -13,8 +13,8 @@ import re
 import time
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.ground.child_process import ChildProcess, nvml_path
 from tfgpu_magic.ground.host import SIMULATED
-from tfgpu_magic.ground.probe import Probe, nvml_path
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.viewers import ASKED, LIBRARIES, LINGER, LOCK, PROCESS_NAME, READING_TIMEOUT
 
@@ -23,8 +23,8 @@ _KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
 _ENDED = re.compile(rf"(\d+) \({PROCESS_NAME}\) Z 1 ")
 """How the system shows one of ours that has ended, and is a child of process 1. Source: proc_pid_stat(5)."""
 # -c and not the file's path: Python keeps the bytecode of what is imported, not of the script it runs. -I and -S as in
-# `probe`. It forks at once, so that its starter has a child for milliseconds only. No garbage collection before the
-# answer: what lives 40 ms and imports 10,000 objects has none to collect (3 ms).
+# `child_process`. It forks at once, so that its starter has a child for milliseconds only. No garbage collection before
+# the answer: what lives 40 ms and imports 10,000 objects has none to collect (3 ms).
 CODE = (
     "'tfgpu_magic: reads the GPUs for all views of this user'; "  # for who looks at the list of processes
     "import gc, os, sys; os.fork() and os._exit(0); gc.disable(); linger, patience, publishes, *paths = sys.argv[1:]; "
@@ -34,7 +34,7 @@ CODE = (
 """What is run to be a collector."""
 
 
-class Start(Probe):
+class Start(ChildProcess):
     """The start of a collector, which soon is nobody's child, and its first answer.
 
     Args:

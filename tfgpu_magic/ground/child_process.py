@@ -37,7 +37,7 @@ def nvml_path() -> list[str]:
     return [PACKAGES, *(path for path in sys.path if path and PathFinder.find_spec("pynvml", [path]))]
 
 
-class Probe:
+class ChildProcess:
     """A Python process that queries a driver and answers in text; it may run until its time is over.
 
     A call into a driver can hang for good, even beyond the reach of SIGKILL; then only the child hangs. A child that
