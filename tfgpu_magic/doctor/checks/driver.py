@@ -30,7 +30,7 @@ FAILS = outcome(
     "See whether nvidia-smi hangs too, and what the kernel says of it; a reboot may be needed:\n"
     "  sudo dmesg | grep -i -e nvrm -e xid",
 )
-UNASKED = outcome("driver.unasked", Severity.FAULT, "{error}")
+UNASKED = outcome("driver.unasked", Severity.FAULT, "{error}", "Then check again:\n  tfgpu doctor")
 
 
 def driver(machine: ThisMachine) -> Iterator[Message]:
