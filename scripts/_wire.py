@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from tfgpu_magic.ground import report, rows, snapshot
-from tfgpu_magic.tell import message
+from tfgpu_magic.tell import page_json
 
 WIRE = Path(__file__).parents[1] / "labextension" / "src" / "view" / "wire.ts"
 
@@ -22,11 +22,12 @@ RECORDS: dict[str, type] = {
     "Row": rows.ProcessRow,
     "Share": rows.Share,
     "Parked": report.Parked,
-    "State": message.WireState,
-    "Past": message.Past,
-    "OwnHours": message.OwnHours,
-    "Full": message.Full,
-    "Tick": message.Tick,
+    "Note": page_json.WireNote,
+    "State": page_json.WireState,
+    "Past": page_json.Past,
+    "OwnHours": page_json.OwnHours,
+    "Full": page_json.Full,
+    "Tick": page_json.Tick,
 }
 """What is an interface of its own, by the page's name for it."""
 
@@ -38,7 +39,7 @@ HEAD = """\
 // Unknown values are absent; sizes are bytes, times seconds since the epoch. Texts are English.
 """
 
-_TYPED = (message.WireState, message.Past, message.OwnHours, message.Full, message.Tick)
+_TYPED = (page_json.WireNote, page_json.WireState, page_json.Past, page_json.OwnHours, page_json.Full, page_json.Tick)
 _NAMES = {**vars(snapshot), **vars(rows), **vars(report)}
 _PLAIN = {"int": "number", "float": "number", "str": "string", "object": "unknown", "None": "null", "bool": "true"}
 
@@ -72,7 +73,7 @@ def text() -> str:
     )
     return "\n".join([
         HEAD,
-        f"/** The version of the messages that this code reads. */\nexport const VERSION = {message.VERSION};\n",
+        f"/** The version of the messages that this code reads. */\nexport const VERSION = {page_json.VERSION};\n",
         f"export type Who = {WHO};\n",
         *interfaces,
         "export type Message = Full | Tick;\n",
@@ -83,11 +84,11 @@ def _members(record: Any, part: str) -> Iterator[Member]:
     texts = dict(re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", record.__doc__ or "", re.MULTILINE))
     kinds = {name: getattr(kind, "__forward_arg__", kind) for name, kind in record.__annotations__.items()}
     parameters = {} if record in _TYPED else inspect.signature(record).parameters
-    for name, member in message.members(tuple(kinds), part):
-        if name in message.PARTS and name not in message.SENT and (inner := _NAMES.get(kinds[name].split(" ")[0])):
+    for name, member in page_json.members(tuple(kinds), part):
+        if name in page_json.PARTS and name not in page_json.SENT and (inner := _NAMES.get(kinds[name].split(" ")[0])):
             yield from _members(inner, name)
             continue
-        kind = message.SENT[name].__annotations__["return"] if name in message.SENT else kinds[name]
+        kind = page_json.SENT[name].__annotations__["return"] if name in page_json.SENT else kinds[name]
         absent = "NotRequired" in kind or (
             name in parameters and parameters[name].default is not inspect.Parameter.empty
         )
@@ -107,6 +108,8 @@ def _typescript(kind: ast.expr) -> str:
             return f"({one})[]" if " " in one else f"{one}[]"
         case ast.Subscript(value=ast.Name(id="Literal"), slice=ast.Constant(value=value)):
             return "true" if value is True else repr(value)
+        case ast.Subscript(value=ast.Name(id="Literal"), slice=ast.Tuple(elts=elements)):
+            return " | ".join(map(ast.unparse, elements))
         case ast.BinOp(left=left, right=right):
             return f"{_typescript(left)} | {_typescript(right)}"
     name = ast.unparse(kind).removeprefix("Wire")

@@ -178,7 +178,7 @@ function asSeenBy(kernel: string, said: State, server: State): State {
       after.rows[key] = own(row);
     }
   }
-  const notes = [...new Set([...(said.notes ?? []), ...(server.notes ?? [])])];
+  const notes = [...new Map([...(said.notes ?? []), ...(server.notes ?? [])].map(note => [note.text, note])).values()];
   return notes.length ? { ...after, notes } : after;
 }
 

@@ -33,6 +33,39 @@ function drawn(said: string, severity: 'note' | 'warning'): string {
   return text(form(state, {} as Hands, 'GiB', ENGLISH));
 }
 
+/** Return the elements, lines and clicks of what lit-html is given to draw, without the words of a message. */
+function structure(drawn: unknown, words: ReadonlySet<unknown>): unknown {
+  if (drawn instanceof Array) {
+    return drawn.map(one => structure(one, words));
+  }
+  const { strings, values } = (drawn ?? {}) as { strings?: readonly string[]; values?: unknown[] };
+  if (strings && values) {
+    return [...strings, structure(values, words)];
+  }
+  return typeof drawn === 'function' ? 'click' : words.has(drawn) ? '' : drawn;
+}
+
+test('lines and clicks are the same, whatever the words of a message', () => {
+  const gpus = [{ label: '0', total: 2 ** 34, free: 2 ** 34 }];
+  const facts = { ...{ now: 0, late: '', policy: '', ceiling: '', chooses: true, error: '', asking: false }, gpus };
+  const choice = { gpu: ALL, memory: 'limit', amount: 90, unit: '%', grow: false, release: false } as const;
+  const planned = { policy: 'limit 90%', others: '', takes: [{ gpu: '0', takes: 'limit 14.4 GiB' }] };
+  const read = ['Warning: %tf_gpu limit 1GiB', 'KeyboardInterrupt', '--restart', 'this notebook', 'refused'];
+  for (const severity of ['note', 'warning'] as const) {
+    for (const kind of ['fits', 'late', 'applied', 'refused', 'wrong'] as const) {
+      const shown = read.map(said => {
+        const outcome =
+          kind === 'refused' || kind === 'wrong'
+            ? { outcome: kind, reason: said, ways: ['limit 80%', 'growth'] }
+            : { outcome: kind, ...planned, notes: [{ text: said, severity }] };
+        const state = { facts, choice, outcome, words: 'limit 90%', notice: '', loss: '', done: '' };
+        return structure(form(state, {} as Hands, 'GiB', ENGLISH), new Set([said]));
+      });
+      shown.forEach(one => assert.deepEqual(one, shown[0]));
+    }
+  }
+});
+
 test('that it fits is not said above a warning', () => {
   assert.match(drawn('Warning: GPU 0.', 'note'), /It fits\.GPU 0: limit 14\.4 GiBWarning: GPU 0/);
   assert.match(drawn('Attention: GPU 0.', 'warning'), /GPU 0: limit 14\.4 GiBAttention: GPU 0/);

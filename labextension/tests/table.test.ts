@@ -137,7 +137,8 @@ test('while nobody sees it there is no stream, and it is there again without a w
 test('what only the kernel says of itself is in what the server sends', () => {
   const table = made();
   table.watch(view, true);
-  const notes = ['TensorFlow is using the GPUs.'];
+  const OLD = { text: 'The driver is old.', severity: 'warning' as const };
+  const notes = [{ text: 'TensorFlow is using the GPUs.', severity: 'note' as const }];
   model.set('state', state({ gpus: { 0: gpu({ logical: 'GPU:0', policy: 'growth' }) }, notes }));
   const rows = {
     '0 1': row({ pid: 1, kernel: 'k', owner: 'a.ipynb', path: 'a.ipynb', held: GIB, spare: true }),
@@ -151,7 +152,7 @@ test('what only the kernel says of itself is in what the server sends', () => {
     }),
     '0 3': row({ pid: 3, kernel: 'other', owner: 'b.ipynb', held: GIB, spare: true })
   };
-  network.last.say(full(1, state({ rows, notes: ['The driver is old.'] })));
+  network.last.say(full(1, state({ rows, notes: [OLD] })));
 
   assert.deepEqual(
     Object.values(table.state!.rows).map(({ who, owner }) => [who, owner]),
@@ -166,7 +167,7 @@ test('what only the kernel says of itself is in what the server sends', () => {
     [undefined, undefined, true] // nobody is asked to shut down the notebook that he is in
   );
   assert.deepEqual([table.state!.gpus['0']!.policy, table.state!.gpus['0']!.logical], ['growth', 'GPU:0']);
-  assert.deepEqual(table.state!.notes, [...notes, 'The driver is old.']);
+  assert.deepEqual(table.state!.notes, [...notes, OLD]);
 });
 
 test('which rows are its own follows from their kernel, whatever their names read like', () => {

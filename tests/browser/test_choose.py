@@ -13,7 +13,7 @@ from tests.browser.panel import open_panel, opened, use_theme, visit
 from tests.browser.scene import ASKED, TAKE, Scene, nightly_in_notebook_7, shot
 from tests.sizes import CONTEXT, GIB
 from tests.slack import SLACK
-from tfgpu_magic.tell.message import VERSION
+from tfgpu_magic.tell.page_json import VERSION
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page

@@ -20,7 +20,7 @@ from tests.waiting import until
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.demo.machine import KERNEL, named
-from tfgpu_magic.tell import message
+from tfgpu_magic.tell import page_json
 
 machine = machine_of("2x8GiB")
 broken = machine_of("2x8GiB", scope="function")
@@ -54,8 +54,8 @@ def test_status_as_json_is_the_servers_message(machine: Machine) -> None:
 
     sent = json.loads(said)
     state = sent.pop("state")
-    assert sent == {"version": message.VERSION, "type": "full", "sequence": 0, "history": {"times": [], "used": {}}}
-    assert state.keys() <= message.WireState.__annotations__.keys()
+    assert sent == {"version": page_json.VERSION, "type": "full", "sequence": 0, "history": {"times": [], "used": {}}}
+    assert state.keys() <= page_json.WireState.__annotations__.keys()
     assert (state["gpus"]["1"]["used"], state["rows"][f"1 {neighbour.pid}"]["held"]) == (3 * GIB, 3 * GIB)
     assert said.count("\n") == 1
 

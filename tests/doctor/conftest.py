@@ -9,7 +9,7 @@ import pytest
 from tests.slack import SLACK
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.checks import table
-from tfgpu_magic.ground import probe
+from tfgpu_magic.ground import child_process
 from tfgpu_magic.simgpu import Machine
 
 
@@ -22,7 +22,7 @@ def gpus() -> str:
 @pytest.fixture
 def machine(gpus: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(probe, "PATIENCE", probe.PATIENCE * SLACK)
+    monkeypatch.setattr(child_process, "PATIENCE", child_process.PATIENCE * SLACK)
     monkeypatch.setattr(child, "IMPORTING", child.IMPORTING * SLACK)
     monkeypatch.setattr(table, "LONGEST", table.LONGEST * SLACK)
     with Machine.create(gpus) as machine:
@@ -34,5 +34,5 @@ def machine(gpus: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give everything up that takes longer than a second."""
-    monkeypatch.setattr(probe, "PATIENCE", 1.0)
+    monkeypatch.setattr(child_process, "PATIENCE", 1.0)
     monkeypatch.setattr(child, "IMPORTING", 1.0)

@@ -57,6 +57,13 @@ def test_the_kernel_module_is_told_by_its_file(text: str | None, found: list[str
     assert [row["found"] for row in report.rows] == found
 
 
+def test_where_nvidia_ml_py_is_missing_no_other_tool_is_sent_for() -> None:
+    report = look("driver", here=beside(Snapshot(time=1.0, error="Install it: pip install nvidia-ml-py", unasked=True)))
+
+    assert report.names == ["driver.unasked"]
+    assert "nvidia-smi" not in str(report.rows)
+
+
 def test_a_mig_gpu_without_an_instance_is_a_fault() -> None:
     cut = Snapshot(time=1e9, driver="570", gpus=(Gpu(index=0, name="NVIDIA A100", mig=True),))
 

@@ -19,7 +19,7 @@ from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.machine import ThisMachine as Here
-from tfgpu_magic.ground import probe
+from tfgpu_magic.ground import child_process
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.build import libraries
 
@@ -124,11 +124,11 @@ def test_a_cuda_that_hangs_is_given_up(machine: Machine, monkeypatch: pytest.Mon
     machine.hang("cuInit", 3600)
     here = Here()
     assert here.works
-    monkeypatch.setattr(probe, "PATIENCE", 1.0)
+    monkeypatch.setattr(child_process, "PATIENCE", 1.0)
     report = look("cuda", "pids", here=here)
 
     assert [row["found"] for row in report.rows] == ["CUDA does not start: it took more than 1 s."]
-    until(lambda: not (probe._killed or probe._asking))
+    until(lambda: not (child_process._killed or child_process._asking))
 
 
 def test_a_gpu_that_tensorflow_passes_over_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_a_tensorflow_that_cannot_be_asked_is_given_up(
 
     assert report.names == ["tensorflow.ended"]
     assert report.facts("tensorflow.ended") == {"version": metadata.version("tensorflow"), "why": why}
-    until(lambda: not (probe._killed or probe._asking))
+    until(lambda: not (child_process._killed or child_process._asking))
 
 
 def test_the_asking_process_imports_no_framework(apart: Machine) -> None:

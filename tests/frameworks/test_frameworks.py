@@ -29,7 +29,7 @@ from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.plan import FrameworkPlan
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.tell import message
+from tfgpu_magic.tell import page_json
 
 
 class Broken(Novum):
@@ -67,10 +67,10 @@ def test_one_that_sleeps_or_fails_says_nothing_and_costs_the_others_nothing(
     ]
 
 
-def _register() -> tuple[Seen, message.WireState]:
+def _register() -> tuple[Seen, page_json.WireState]:
     registry.FRAMEWORKS = (*registry.FRAMEWORKS, Novum())
     shown = cells("%tf_gpu limit 1GiB", "import tensorflow as tf; kept = tf.zeros(2**20)", "%tf_gpu")[-1]
-    return shown, message.state(tfgpu_magic.status().table)
+    return shown, page_json.state(tfgpu_magic.status().table)
 
 
 class Giving(Novum):

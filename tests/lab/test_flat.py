@@ -17,7 +17,7 @@ from tfgpu_magic.machine.board.snapshot_file import SnapshotReader, SnapshotWrit
 from tfgpu_magic.machine.board.unused import Ledger
 from tfgpu_magic.machine.owners.attribution import Owners
 from tfgpu_magic.machine.owners.holders import HolderFacts, Holders
-from tfgpu_magic.tell import message
+from tfgpu_magic.tell import page_json
 from tfgpu_magic.tell.fetch import Posted
 from tfgpu_magic.tell.tabulate import make
 
@@ -60,7 +60,7 @@ def _kept() -> tuple[int, list[int]]:
             seen = reader.look().snapshot
             nonlocal table
             table = make(seen, Posted().known(owners, seen, {}))
-            return message.state(table)["rows"]
+            return page_json.state(table)["rows"]
 
         kept = []
         for number in range(600):

@@ -185,7 +185,7 @@ def test_work_of_the_cpu_is_use_whatever_the_kernel_says(rig: Rig, sign: int) ->
         {"stale_since": 1999.0},
         {"time": 0.0},
         {"gpus": (gpu_row(name="A100", error="its list was refused"),)},
-        {"gpus": (gpu_row(listed=False),), "processes": (IDLE, changed(ROW, pid=0, who="unknown", unlisted=True))},
+        {"gpus": (gpu_row(listed=False),), "processes": (IDLE, changed(ROW, pid=0, who="unknown", unlisted="never"))},
     ],
 )
 def test_what_cannot_be_seen_is_no_idle_time_and_nothing_is_done(rig: Rig, table: dict[str, Any]) -> None:

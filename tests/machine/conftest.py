@@ -102,8 +102,7 @@ def live(machine_folder: Path) -> Iterator[Watch]:
 def own_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have a test wait for no look of another one, and end only when its own have left no process."""
     monkeypatch.setattr(starting, "latest", None)
-    monkeypatch.setattr(see, "_missed_at", float("inf"))
-    monkeypatch.setattr(see, "_slow_since", float("inf"))
+    monkeypatch.setattr(see, "_late", [])
     yield
     until(lambda: not starting.is_pending())
 

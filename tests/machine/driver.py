@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
 GRAPHICS = "nvmlDeviceGetGraphicsRunningProcesses"
 MPS = "nvmlDeviceGetMPSComputeRunningProcesses"
-LIMITS = "nvmlDeviceGetMemoryLimits_v1"
+LIMITS, NEWER = "nvmlDeviceGetMemoryLimits_v1", "nvmlDeviceGetTemperatureV"
 
 
 def give_handle(device: Device, to: Any) -> None:
@@ -71,7 +71,7 @@ class Driver:
     def __init__(self, *devices: Device) -> None:
         self.devices = list(devices)
         self.calls: Counter[str] = Counter()
-        self.missing: set[str] = {"nvmlDeviceGetAttributes_v2", LIMITS}
+        self.missing: set[str] = {"nvmlDeviceGetAttributes_v2", LIMITS, NEWER}
         self.extra: set[str] = set()
         self.rows = dict(nvml.ROWS)
         self.start = 0
@@ -131,6 +131,9 @@ class Driver:
 
     def nvmlInitWithFlags(self, _: Any) -> int:  # noqa: N802
         return self.start
+
+    def nvmlDeviceGetTemperatureV(self, handle: Any, to: Any) -> None:  # noqa: N802  of drivers from CUDA 12.8 on
+        to._obj.temperature = self.of(handle).celsius
 
     def nvmlShutdown(self) -> None: ...  # noqa: N802
 

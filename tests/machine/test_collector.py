@@ -19,6 +19,7 @@ from tests.machine.boards import LOOKER, MODULE, collectors, fresh, the_collecto
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.ground.child_process import PACKAGES, QUICK
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.machine import collector, see, starting
 from tfgpu_magic.machine.board import viewers
@@ -38,6 +39,15 @@ def gpus() -> str:
 
 
 # --- what is seen ---
+
+
+def test_it_imports_nothing_that_a_first_line_would_wait_for_in_vain() -> None:
+    code = f"import sys; sys.path.append({PACKAGES!r}); import tfgpu_magic.machine.collector; print(*sys.modules)"
+    done = subprocess.run([sys.executable, *QUICK, "-c", code], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.split())
+
+    assert "tfgpu_magic.machine.driver.nvml" in imported
+    assert not imported & {"dataclasses", "decimal", "inspect", "pathlib", "subprocess", "urllib.parse"}
 
 
 def test_the_first_look_starts_it_and_all_see_who_holds_what_now_and_before(machine: Machine, live: Watch) -> None:

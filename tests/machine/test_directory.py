@@ -29,7 +29,7 @@ def cache(homes: Path) -> Path:
 def test_a_directory_that_is_named_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path))
 
-    assert directories() == (tmp_path,)
+    assert directories() == (str(tmp_path),)
 
 
 def test_it_follows_from_the_user_alone_whatever_the_environment(homes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ def test_it_follows_from_the_user_alone_whatever_the_environment(homes: Path, mo
     for name in ("XDG_RUNTIME_DIR", "TMPDIR", "HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(homes))
 
-    assert directories() == bare == (homes / f"tmp/tfgpu_magic-{os.geteuid()}", cache(homes))
+    assert directories() == bare == (f"{homes}/tmp/tfgpu_magic-{os.geteuid()}", str(cache(homes)))
 
 
 def test_a_home_that_several_machines_share_has_a_folder_for_each_of_them_and_each_boot(
@@ -51,7 +51,7 @@ def test_a_home_that_several_machines_share_has_a_folder_for_each_of_them_and_ea
     found.add(directories()[-1])
 
     assert len(found) == 3
-    assert {path.parent for path in found} == {homes / "home/.cache/tfgpu_magic"}
+    assert {Path(path).parent for path in found} == {homes / "home/.cache/tfgpu_magic"}
 
 
 @root_only

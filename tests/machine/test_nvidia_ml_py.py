@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tfgpu_magic.ground.probe import PACKAGES, QUICK, nvml_path
+from tfgpu_magic.ground.child_process import PACKAGES, QUICK, nvml_path
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.simgpu import Machine
 

@@ -18,7 +18,7 @@ from tfgpu_magic.machine.driver import limits, nvml
 from tfgpu_magic.machine.driver.nvml import NvmlReader
 from tfgpu_magic.machine.driver.readings import completed
 
-from .driver import COMPUTE, GRAPHICS, LIMITS, MPS, Device, Driver
+from .driver import COMPUTE, GRAPHICS, LIMITS, MPS, NEWER, Device, Driver
 
 NOT_AVAILABLE = 2**64 - 1
 
@@ -302,6 +302,12 @@ def test_a_driver_without_gpus_is_absent(driver: Driver) -> None:
 
     assert snapshot.absent
     assert "lists no GPU" in (snapshot.error or "")
+
+
+def test_a_driver_without_the_old_function_tells_the_temperature_by_the_new_one(used: Driver) -> None:
+    used.missing.symmetric_difference_update({"nvmlDeviceGetTemperature", NEWER})
+
+    assert NvmlReader().read().gpus[0].sensors["temperature"] == 54
 
 
 READS = {

@@ -131,10 +131,13 @@ def test_another_user_is_a_user_name_and_nothing_else(start: Start, monkeypatch:
     # The shell, because another user may not be allowed to run this Python.
     pid = start("/bin/sh", "-c", "echo; read line", SECRET, user=NOBODY, JPY_SESSION_NAME="secret.ipynb")
 
-    def read(*_: object) -> None:
-        raise AssertionError("read what is nobody else's business")
+    public, text = {"stat", "status"}, pids.text
 
-    for room, asked in ((pids, "_text"), (pids, "opens_driver"), (owning, "ancestors")):
+    def read(pid: int, name: str = "") -> str:
+        assert name in public, "read what is nobody else's business"
+        return text(pid, name)
+
+    for room, asked in ((pids, "text"), (pids, "opens_driver"), (owning, "ancestors")):
         monkeypatch.setattr(room, asked, read)
     owner = Owners(kernel=ELSE).find([pid])[pid]
 
@@ -414,12 +417,12 @@ def test_a_program_that_becomes_another_one_is_called_so(start: Start, tmp_path:
 
 def test_what_the_kernel_denies_leaves_the_process_name(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     def deny(pid: int, name: str) -> str:
-        if name != "comm":
+        if name in ("cmdline", "environ"):
             raise PermissionError
-        return "python"
+        return "python" if name == "comm" else text(pid, name)
 
-    pid = start()
-    monkeypatch.setattr(pids, "_text", deny)
+    pid, text = start(), pids.text
+    monkeypatch.setattr(pids, "text", deny)
 
     assert find(pid).text == "python"
 
@@ -468,8 +471,8 @@ def subordinates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(users, "SUBORDINATES", tmp_path / "subuid")
     monkeypatch.setattr(users, "_owners", {})
     monkeypatch.setattr(users, "USER_TIMEOUT", 60.0)
-    users.SUBORDINATES.write_text("# comment\n\nmalformed\nnobody:100000:65536\n70001:300000:65536\n")
-    return users.SUBORDINATES
+    (tmp_path / "subuid").write_text("# comment\n\nmalformed\nnobody:100000:65536\n70001:300000:65536\n")
+    return tmp_path / "subuid"
 
 
 @needs_root

@@ -19,8 +19,8 @@ from tfgpu_magic.ground.message import msg
 from tfgpu_magic.ground.report import Figure, GpuUse, LogicalGpu, Parked, Report
 from tfgpu_magic.ground.rows import NOT_REPORTED, Notebook, Owner, ProcessRow, Table
 from tfgpu_magic.ground.snapshot import SMALLEST_REST, Gpu, Process, Snapshot
-from tfgpu_magic.machine.owners.attribution import ENDED, SILENT
-from tfgpu_magic.tell import message
+from tfgpu_magic.machine.owners.attribution import ENDED
+from tfgpu_magic.tell import page_json
 from tfgpu_magic.tell.tabulate import COLOURS, TONES, UNATTRIBUTED, UNREAD, Known, is_spare, make
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def test_of_each_other_user_there_is_one_row_on_each_gpu() -> None:
 def test_another_users_row_is_the_same_whatever_processes_come_and_go() -> None:
     before = others(Process("0", 7, "C", GIB), Process("0", 8, "C", GIB))
     after = others(Process("0", 9, "C", GIB), Process("0", 8, "C", GIB))
-    (sent,) = message.state(Table(processes=tuple(before)))["rows"].values()
+    (sent,) = page_json.state(Table(processes=tuple(before)))["rows"].values()
 
     assert before == after
     assert sent == {"gpu": "0", "kind": "C", "who": "other", "owner": "noor", "held": 2 * GIB}
@@ -153,10 +153,13 @@ def test_what_is_not_known_of_one_is_not_known_of_all_of_a_users(
 def test_a_process_of_which_nothing_is_known_is_not_called_others() -> None:
     rows = (Process("0", 8, "C", 9 * GIB), Process("0", 4, "C", GIB))
     gpu = Gpu(index=0, total=16 * GIB, used=10 * GIB, free=6 * GIB)
-    owners = {8: Owner(pid=8, who="unknown", text=SILENT), 4: Owner(pid=4, who="gone", text="eval.ipynb, ended")}
+    owners = {
+        8: Owner(pid=8, who="unknown", text="hangs", silent=True),
+        4: Owner(pid=4, who="gone", text="eval.ipynb, ended"),
+    }
     made = make(Snapshot(time=0.0, gpus=(gpu,), processes=rows), Known(owners=owners))
 
-    assert made.gpus[0].shares[0].text == f"{SILENT}, {ENDED}"
+    assert made.gpus[0].shares[0].text == f"hangs, {ENDED}"
 
 
 THIS, REST, LEAST = "this notebook", "no process listed", SMALLEST_REST / GIB

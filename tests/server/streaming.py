@@ -17,7 +17,7 @@ from tests.jupyter import Server
 from tests.slack import SLACK
 from tests.views.test_message import applied
 from tests.waiting import until
-from tfgpu_magic.tell.message import VERSION
+from tfgpu_magic.tell.page_json import VERSION
 
 State = dict[str, Any]
 

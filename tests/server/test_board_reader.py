@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pytest
 
     from tfgpu_magic.simgpu import Machine
-    from tfgpu_magic.tell.message import WireState
+    from tfgpu_magic.tell.page_json import WireState
 
 KERNEL = """
 import os, sys

@@ -21,7 +21,7 @@ from tfgpu_magic.ground.rows import Notebook, Table
 from tfgpu_magic.server import feed as feeding
 from tfgpu_magic.server.feed import Client, Feed, States
 from tfgpu_magic.server.job_thread import JobThread
-from tfgpu_magic.tell import message
+from tfgpu_magic.tell import page_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -40,14 +40,14 @@ class Counting:
         self.asked: list[Mapping[int, Notebook]] = []
         self.processes: list[bool] = []
 
-    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool) -> message.WireState:
+    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool) -> page_json.WireState:
         self.go.wait()
         self.count += 1
         self.processes.append(processes)
         self.asked.append(notebooks)
         return {"time": float(self.count), "gpus": {}, "rows": {}}
 
-    def full(self, sequence: int, state: message.WireState, every: float) -> bytes:
+    def full(self, sequence: int, state: page_json.WireState, every: float) -> bytes:
         self.go.wait()
         return json.dumps({"type": "full", "sequence": sequence, "state": state, "every": every}).encode()
 
@@ -165,7 +165,7 @@ class Still(Counting):
 
     def see(  # type: ignore[override]  # as a real one
         self, notebooks: Mapping[int, Notebook], *, processes: bool
-    ) -> message.WireState | None:
+    ) -> page_json.WireState | None:
         state = super().see(notebooks, processes=processes)
         return state if self.count == 1 else None
 
@@ -213,7 +213,7 @@ def test_who_comes_after_the_end_is_sent_away() -> None:
 def test_the_same_state_is_not_new_and_who_has_neither_of_the_last_two_needs_all() -> None:
     states = States()
     for number in (1, 1, 2, 3):
-        states.add(message.state(Table(time=number)))
+        states.add(page_json.state(Table(time=number)))
 
     assert states.sequence == 3
     assert [states.tick(base) is None for base in (0, 1, 2, 3)] == [True, True, False, False]

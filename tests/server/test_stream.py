@@ -21,7 +21,7 @@ from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.snapshot_file import SnapshotReader
 from tfgpu_magic.machine.see import UNWATCHED_LISTS_EVERY
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.tell.message import VERSION
+from tfgpu_magic.tell.page_json import VERSION
 
 
 def snapshot(server: Server) -> dict[str, Any]:

@@ -15,7 +15,7 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202eevil\n\x1b[31m\ud800&quot;"
 
 def process(held: float | None = 1, *, gpu: str = "0", owner: str = "eval.ipynb", pid: int | None = 7) -> ProcessRow:
     size = None if held is None else int(held * GIB)
-    facts = {"pid": pid, "kind": "C"} if pid else {"unlisted": True}
+    facts = {"pid": pid, "kind": "C"} if pid else {"unlisted": "never"}
     return process_row(gpu, owner=owner, held=size, **facts)
 
 

@@ -15,7 +15,7 @@ from tfgpu_magic.ground.rows import Notebook, Owner, Table
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.machine.board.history import History
 from tfgpu_magic.machine.owners import attribution
-from tfgpu_magic.tell import message
+from tfgpu_magic.tell import page_json
 from tfgpu_magic.tell.tabulate import Known, make
 
 
@@ -35,9 +35,9 @@ def table(gpus: int, notebooks: int) -> Table:
 def message_of(gpus: int, notebooks: int) -> None:
     """Make the table, its message, what has changed in it, and a terminal's screen of it."""
     made = table(gpus, notebooks)
-    state = message.state(made)
-    message.patch(state, {**state, "time": 10.0})
-    message.full(1, state, History())
+    state = page_json.state(made)
+    page_json.patch(state, {**state, "time": 10.0})
+    page_json.full(1, state, History())
     terminal.screen(made, width=200, height=50)
 
 

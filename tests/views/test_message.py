@@ -17,7 +17,7 @@ from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE
 from tfgpu_magic.ground.report import GpuUse, LogicalGpu
 from tfgpu_magic.ground.rows import Notebook, Table
 from tfgpu_magic.machine.board.history import History
-from tfgpu_magic.tell import message
+from tfgpu_magic.tell import page_json
 
 LEAVES = st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
 STATES = st.recursive(
@@ -34,7 +34,7 @@ def live(table: Table, *, time: float = 100.0, stale: float | None = None, every
 def row(**fields: Any) -> dict[str, Any]:
     facts: dict[str, Any] = {"pid": 7, "kind": "C", "held": GIB} | fields
     one = process_row(**facts)
-    (made,) = message.state(live(Table(processes=(one,))))["rows"].values()
+    (made,) = page_json.state(live(Table(processes=(one,))))["rows"].values()
     return dict(made)
 
 
@@ -53,12 +53,12 @@ def applied(target: Any, patch: Any) -> Any:
 
 @given(STATES, STATES)
 def test_a_patch_makes_the_next_state_of_the_one_before(before: dict[str, Any], after: dict[str, Any]) -> None:
-    assert applied(before, message.patch(before, after)) == after
+    assert applied(before, page_json.patch(before, after)) == after
 
 
 @given(STATES)
 def test_nothing_new_is_an_empty_patch(state: dict[str, Any]) -> None:
-    assert message.patch(state, state) == {}
+    assert page_json.patch(state, state) == {}
 
 
 def test_a_row_says_what_driver_kernel_and_server_know() -> None:
@@ -114,13 +114,13 @@ def test_what_is_not_known_or_is_not_of_this_server_is_left_out(
 
 def test_a_gpu_says_how_much_it_is_used_and_what_its_sensors_tell() -> None:
     used = gpu_row(sensors={"utilisation": 0.0, "temperature": 54.0, "power": 61.499, "broken": None})
-    gpu = message.state(live(replace(EMPTY, gpus=(used,))))["gpus"]["0"]
+    gpu = page_json.state(live(replace(EMPTY, gpus=(used,))))["gpus"]["0"]
 
     assert gpu == {"sensors": {"utilisation": 0, "temperature": 54, "power": 61}}
 
 
 def test_gpus_are_found_by_label_and_rows_by_gpu_and_pid() -> None:
-    made = message.state(live(BUSY))
+    made = page_json.state(live(BUSY))
 
     assert list(made["gpus"]) == ["0", "1", "2"]
     assert list(made["rows"]) == ["0 2373", "0 2533", "1 11", "1 rest"]
@@ -128,12 +128,12 @@ def test_gpus_are_found_by_label_and_rows_by_gpu_and_pid() -> None:
 
 
 def test_what_is_not_well_is_said() -> None:
-    assert message.state(live(ABSENT, stale=90.0)) == {
+    assert page_json.state(live(ABSENT, stale=90.0)) == {
         "time": 100.0,
         "stale": 90.0,
         "error": "No NVIDIA driver was found.",
         "absent": True,
-        "notes": ["TensorFlow is not imported."],
+        "notes": [{"text": "TensorFlow is not imported.", "severity": "note"}],
         "gpus": {},
         "rows": {},
     }
@@ -142,12 +142,12 @@ def test_what_is_not_well_is_said() -> None:
 def test_a_hostile_name_is_one_line_of_plain_characters() -> None:
     owner = row(owner=HOSTILE * 200)["owner"]
 
-    assert len(owner) <= message.LONGEST_NAME
+    assert len(owner) <= page_json.LONGEST_NAME
     assert not set(owner) & set("\n\x1b\u202e\ud800")
 
 
 def test_figures_that_come_more_rarely_than_each_second_say_so() -> None:
-    assert [message.state(live(EMPTY, every=every)).get("every") for every in (-20.0, 0.98, 10.6)] == [None, None, 11]
+    assert [page_json.state(live(EMPTY, every=every)).get("every") for every in (-20.0, 0.98, 10.6)] == [None, None, 11]
 
 
 def test_the_history_of_an_hour_has_no_more_points_than_a_page_draws_and_loses_no_peak() -> None:
@@ -155,7 +155,7 @@ def test_the_history_of_an_hour_has_no_more_points_than_a_page_draws_and_loses_n
     used = [5] * len(times)
     used[400] = 9
     unknown: tuple[int | None, ...] = (*used[:-3], None, None, None)
-    sent = message.past(History(times, {"GPU-7": tuple(used), "GPU-8": unknown}))
+    sent = page_json.past(History(times, {"GPU-7": tuple(used), "GPU-8": unknown}))
 
     assert (len(sent["times"]), sent["times"][0], sent["times"][-1]) == (300, 0.0, 3597.0)
     assert sorted(sent["used"]["GPU-7"]) == [*[5] * 299, 9]  # type: ignore[type-var]  # all are known
@@ -163,16 +163,16 @@ def test_the_history_of_an_hour_has_no_more_points_than_a_page_draws_and_loses_n
 
 
 def test_messages_are_json_in_one_line() -> None:
-    state = message.state(live(EMPTY))
-    full = message.full(3, state, History((1.0, 2.04), {"GPU-7": (5, None)}), 2.5)
-    tick = message.tick(4, 3, {"time": 101.0})
+    state = page_json.state(live(EMPTY))
+    full = page_json.full(3, state, History((1.0, 2.04), {"GPU-7": (5, None)}), 2.5)
+    tick = page_json.tick(4, 3, {"time": 101.0})
 
     assert json.loads(full) == {
-        "version": message.VERSION,
+        "version": page_json.VERSION,
         "type": "full",
         "sequence": 3,
         "state": state,
         "history": {"times": [1.0, 2.0], "used": {"GPU-7": [5, None]}},
         "every": 2.5,
     }
-    assert tick == '{"version":6,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'
+    assert tick == '{"version":7,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'

@@ -9,7 +9,7 @@ import pytest
 from tfgpu_magic.engine.status import status
 from tfgpu_magic.machine.owners import attribution
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.tell.fetch import HANGS
+from tfgpu_magic.tell.tabulate import HANGS
 
 
 def test_processes_that_cannot_be_read_hold_up_no_cell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def test_this_notebooks_own_figures_are_in_it_while_it_works(here: Kernel, machi
     here.run("%tf_gpu visible 1; growth\nimport tensorflow as tf, time\n%tf_gpu top")
     here.start(grow)
     first = here.until(lambda state: "held" in this(state) and in_use(state) > 64 * MIB)
-    unattributed = [note for note in first["notes"] if "Attribution" in note]
+    unattributed = [note for note in first["notes"] if "Attribution" in note["text"]]
     later = here.until(lambda state: in_use(state) > in_use(first) + 128 * MIB)
     held = machine.held(pid=this(later)["pid"], gpu=1)
 

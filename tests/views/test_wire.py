@@ -16,7 +16,7 @@ from tfgpu_magic.ground.report import GpuUse, Parked
 from tfgpu_magic.ground.rows import Notebook
 from tfgpu_magic.lab import exporter
 from tfgpu_magic.machine.driver.nvml import SENSORS
-from tfgpu_magic.tell import message
+from tfgpu_magic.tell import page_json
 
 PAGE = Path(__file__).parents[2] / "labextension/src/view"
 
@@ -28,7 +28,7 @@ def test_the_pages_types_are_todays() -> None:
 def test_every_member_is_sent_where_there_is_something_to_say_and_no_other() -> None:
     use = GpuUse(gpu="0", policy="growth", figures=(*tensorflow(1, 2), *pytorch(1, 2)))
     notebook = Notebook(path="a.ipynb", kernel="k", state="idle", active=1.0, also=("b.ipynb",))
-    row = changed(process(8), use=use, notebook=notebook, tone=3, spare=True, call=True, child="python3")
+    row = changed(process(8), use=use, notebook=notebook, tone=3, spare=True, call=True, child="python3", silent=True)
     parked = GpuUse(gpu="0", parked=Parked(size=GIB, back=3.2))
     orphan = changed(process(8), pid=9, kernel=9, began=123, utilisation=0, unused=1.0, use=parked)
     rest = process(8, pid=None)
@@ -36,7 +36,7 @@ def test_every_member_is_sent_where_there_is_something_to_say_and_no_other() -> 
         BUSY.gpus[0], uuid="GPU-1", error="lost", mig=True, instance=0, unified=True, limit=GIB, sensors={"power": 61}
     )
     everything = replace(BUSY, gpus=(gpu,), processes=(row, orphan, rest), simulated=True, error="All is lost.")
-    state = message.state(live(replace(everything, absent=True, notes=("Note.",)), stale=90.0, every=3.0))
+    state = page_json.state(live(replace(everything, absent=True, notes=("Note.",)), stale=90.0, every=3.0))
     sent = {
         "State": set(state),
         "Gpu": {name for one in state["gpus"].values() for name in one},

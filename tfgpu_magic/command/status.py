@@ -12,7 +12,7 @@ from tfgpu_magic.lab import counters
 from tfgpu_magic.machine.board.history import History
 from tfgpu_magic.machine.see import DRIVER_TIMEOUT
 from tfgpu_magic.policy.word import ParsedLine
-from tfgpu_magic.tell import fetch, message
+from tfgpu_magic.tell import fetch, page_json
 
 UNSEEN = 1
 """The exit status if no GPU could be read."""
@@ -35,13 +35,13 @@ def run(line: ParsedLine) -> int:
     """Print what is to be seen now."""
     table, hours = fetch.table(patience=DRIVER_TIMEOUT, slow=_slow), counters.own()
     if "--json" in line.flags:
-        print(message.full(0, message.state(table), History(), hours=hours and _as_json(*hours)))
+        print(page_json.full(0, page_json.state(table), History(), hours=hours and _as_json(*hours)))
     else:
         print(repr(Status(replace(table, notes=(*table.notes, _sentence(*hours))) if hours else table, "program")))
     return UNSEEN if table.error else 0
 
 
-def _as_json(since: float, total: counters.Total) -> message.OwnHours:
+def _as_json(since: float, total: counters.Total) -> page_json.OwnHours:
     return {
         "since": since,
         "held_byte_seconds": total.held,

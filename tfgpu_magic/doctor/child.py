@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfgpu_magic.ground import probe
-from tfgpu_magic.ground.probe import Probe
+from tfgpu_magic.ground import child_process
+from tfgpu_magic.ground.child_process import ChildProcess
 from tfgpu_magic.isolate.process.exit_cause import describe
 
 IMPORTING = 120.0
@@ -42,13 +42,13 @@ def ask(code: str, *, patience: float | None = None, env: Mapping[str, str] | No
 
     Args:
         code: Python code in one line.
-        patience: seconds until the process is given up; None is `probe.PATIENCE`.
+        patience: seconds until the process is given up; None is `child_process.PATIENCE`.
         env: its environment; None is this process's.
     """
-    limit = probe.PATIENCE if patience is None else patience
+    limit = child_process.PATIENCE if patience is None else patience
     try:
         begin = _CODE.format(seconds=math.ceil(limit) + _LATER)
-        asked = Probe(["-c", begin + code, *sys.path], env=env, options=(), patience=limit)
+        asked = ChildProcess(["-c", begin + code, *sys.path], env=env, options=(), patience=limit)
         out, err, status = asked.answer(limit + 1)
     except TimeoutError:
         return Reply(why=f"it took more than {limit:g} s")

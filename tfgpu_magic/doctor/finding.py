@@ -9,7 +9,6 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from tfgpu_magic._version import __version__
 from tfgpu_magic.ground import phrases
@@ -65,7 +64,7 @@ class DoctorFrontEnd(FrontEnd):
 
     def next(self, finding: Message) -> str:
         """Return what to do next; lines that are to be pasted begin with two spaces."""
-        return self.sentence(replace(finding, template=""))
+        return self.sentence(finding._replace(template=""))
 
 
 _LONGEST_FACT = 600

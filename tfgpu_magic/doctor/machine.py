@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tfgpu_magic.doctor.child import Reply, ask
-from tfgpu_magic.ground import probe
+from tfgpu_magic.ground import child_process
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.machine.see import look
 
@@ -31,7 +31,7 @@ class ThisMachine:
     @cached_property
     def snapshot(self) -> Snapshot:
         """What the driver answers; its `error` says why it does not."""
-        return look(probe.PATIENCE)
+        return look(child_process.PATIENCE)
 
     @property
     def works(self) -> bool:

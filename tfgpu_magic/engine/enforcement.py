@@ -324,7 +324,7 @@ def hold_to_least() -> None:
 
 def look_well() -> Snapshot:
     """Return a snapshot, and wait for a driver that is slow to start: no policy is checked without its figures."""
-    return snapshot(0.0, slow=slow)  # a second later, what another notebook gave back would still count
+    return snapshot(slow=slow)  # a second later, what another notebook gave back would still count
 
 
 def slow() -> None:

@@ -1,6 +1,6 @@
 """What libcuda reports of this process: THE ONLY module that calls it. It never loads it, so nothing starts.
 
-Only a throwaway process (`probe`) loads it, to find in which order CUDA would show the GPUs, or whether it works.
+Only a `child_process` loads it, to find in which order CUDA would show the GPUs, or whether it works.
 Source of the calls: CUDA Driver API reference, "Device Management", "Primary Context Management", "Context Management"
 and "Stream Ordered Memory Allocator".
 """
@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 
-from tfgpu_magic.ground.probe import PACKAGES, Probe, any_hangs
+from tfgpu_magic.ground.child_process import PACKAGES, ChildProcess, any_hangs
 
 LIBRARY = "libcuda.so.1"
 _CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.frameworks.cuda import answer; answer()"
@@ -29,7 +29,7 @@ CUDA_TIMEOUT = 15.0
 _library: ctypes.CDLL | None = None
 """The driver library, once it was found loaded."""
 
-_probes: dict[tuple[tuple[str, str], ...], Probe] = {}
+_probes: dict[tuple[tuple[str, str], ...], ChildProcess] = {}
 """The processes that have not answered yet, by their environment."""
 
 
@@ -94,7 +94,7 @@ def shown_with(environment: Mapping[str, str], *, timeout: float = CUDA_TIMEOUT)
         if question not in _probes:
             if any_hangs(0.0):
                 return None
-            _probes[question] = Probe(["-c", _CODE, PACKAGES], env=environment)
+            _probes[question] = ChildProcess(["-c", _CODE, PACKAGES], env=environment)
         out = _probes[question].answer(timeout)[0]
     except OSError:  # a TimeoutError is one
         if question in _probes and _probes[question].done:

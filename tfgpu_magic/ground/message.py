@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 RESTART = "--restart"
@@ -18,6 +17,8 @@ RESTART = "--restart"
 
 class Severity(enum.Enum):
     """How serious a message is, from the least to the most."""
+
+    value: Literal["good", "note", "warning", "fault"]
 
     GOOD = "good"
     """It is as it should be."""
@@ -53,8 +54,7 @@ HELP, MAGIC = Line(kind="help"), Line(kind="magic")
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):  # no dataclass, whose import takes a third of what a collector needs to start
     """A sentence or more, and what to do next.
 
     Attributes:
@@ -66,7 +66,7 @@ class Message:
     """
 
     template: str
-    facts: Mapping[str, Fact] = field(default_factory=dict)
+    facts: Mapping[str, Fact] = {}
     severity: Severity = Severity.NOTE
     next: str = ""
     name: str = ""
@@ -76,7 +76,7 @@ class Message:
 
     def __call__(self, **facts: Fact) -> Message:
         """Return the message with these facts, which are at least those that its sentences name."""
-        return replace(self, facts=facts)
+        return self._replace(facts=facts)
 
     def __str__(self) -> str:
         return IPYTHON.text(self)
@@ -87,7 +87,7 @@ class Message:
     @property
     def alone(self) -> Message:
         """The message without what to do next."""
-        return replace(self, next="")
+        return self._replace(next="")
 
     @property
     def tries(self) -> tuple[Line, ...]:
@@ -107,7 +107,7 @@ class Message:
 
     def then(self, next: Message) -> Message:  # noqa: A002
         """Return the message with what to do next."""
-        return replace(self, next="{next}", facts={**self.facts, "next": next})
+        return self._replace(next="{next}", facts={**self.facts, "next": next})
 
 
 class FrontEnd:
@@ -191,7 +191,7 @@ def msg(template: str, /, **facts: object) -> Message:
 
 def warning(template: str, /, **facts: object) -> Message:
     """Return a message that is a warning; its front end says so."""
-    return replace(msg(template, **facts), severity=Severity.WARNING)
+    return msg(template, **facts)._replace(severity=Severity.WARNING)
 
 
 def joined(separator: str, parts: Iterable[Message | Line | str | None]) -> Message:

@@ -69,6 +69,7 @@ class Owner:
         call: whether it is an isolated cell or call, which can be stopped without its kernel.
         began: when it began, in the system's ticks, so that it can be told from a later process with its pid; None of
             what is not this user's.
+        silent: whether it is a process of this machine that could not be read, since it hangs.
     """
 
     pid: int
@@ -79,6 +80,7 @@ class Owner:
     kernel: int | None = None
     call: bool = False
     began: int | None = None
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,8 @@ class ProcessRow:
         use: the process's own report.
         tone: the number of its notebook's tone, the same on every GPU and in every view; None of what is not mine.
         spare: whether it is another notebook of mine that has long been idle and keeps much that it does not use.
-        unlisted: whether it is no process, but the memory for which none is listed.
+        unlisted: if it is no process, but memory for which none is listed, why that is so: the driver lists none, has
+            not listed it yet, or does not tell; else None.
     """
 
     process: Process
@@ -134,7 +137,7 @@ class ProcessRow:
     use: GpuUse = NOT_REPORTED
     tone: int | None = None
     spare: bool = False
-    unlisted: bool = False
+    unlisted: Literal["never", "not yet", "untold"] | None = None
 
     @property
     def known(self) -> int | None:

@@ -151,6 +151,7 @@ class Snapshot(NamedTuple):
         absent: there is no driver or no GPU here, as opposed to one that fails or does not answer.
         notes: what a reader must know about the figures, a sentence each.
         listed_at: when the lists of processes were read, in seconds since the epoch; None when they never were.
+        unasked: whether no driver was asked, since nvidia-ml-py is missing or of no use; `error` then says so.
     """
 
     time: float
@@ -161,6 +162,7 @@ class Snapshot(NamedTuple):
     absent: bool = False
     notes: tuple[str, ...] = ()
     listed_at: float | None = None
+    unasked: bool = False
 
     @property
     def simulated(self) -> bool:

@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
@@ -55,7 +54,7 @@ LISTS_WHEN_MOVED = 16 * 2**20
 """The largest change of the bytes in use that does not cause the lists to be read again."""
 ASKED_FOR = 5.0
 """Seconds after which a question that no collector has answered is an old one."""
-LISTEN_EVERY = 0.05
+LISTEN_EVERY = 0.02
 """Seconds between two times that a user's collector sees whether somebody asks."""
 
 _PAUSE = 0.5  # seconds between two checks whether a sleeping GPU was woken, or a driver that fails is due
@@ -311,8 +310,8 @@ def main(linger: float = LINGER, patience: float = READING_TIMEOUT, *, publishes
         patience: as `Duty` has it.
         publishes: whether to be the collector, and not only to answer.
     """
-    with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text(PROCESS_NAME)
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:
+        name.write(PROCESS_NAME)
     if publishes:
         try:
             with BoardDirectory() as place:
@@ -330,7 +329,7 @@ def _say(answer: str, why_not: str = "") -> None:
         print(why_not, end="", file=sys.stderr, flush=True)
         print(answer, end="", flush=True)
     if answer:
-        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
+        with open(os.devnull, "wb") as nowhere:
             for fd in (1, 2):
                 os.dup2(nowhere.fileno(), fd)
         gc.enable()  # which who starts it does without, for speed

@@ -43,7 +43,6 @@ UNWATCHED_LISTS_EVERY = 10.0
 _HELD_FOR = 0.5  # seconds: who only tries the lock holds it for less
 _EARLY = 1.0  # seconds: a line may have begun the reading that it will want, before it imported what it needs
 _SLOW_AFTER = 3.0  # seconds: a machine that is busy may take one to start a process, and that is no driver's fault
-_LATE = 0.5  # seconds: a service's readings come every second, and nobody can ask it
 _FIRST, _LONGEST = 1.0, 15.0  # seconds between two of a viewer's attempts to start a collector
 _LIMITS_SINCE = 615  # the first driver with limits by cgroup
 
@@ -58,19 +57,16 @@ def look(timeout: float = 1.5) -> Snapshot:
         The snapshot; its `error` says in words why there is none. Nothing that the driver does raises. A driver that
         takes longer is still asked: a later look gets its snapshot.
     """
-    return snapshot(0.0, timeout)
+    return snapshot(timeout)
 
 
-def snapshot(
-    max_age: float = 1.0, wait: float = DRIVER_TIMEOUT, *, late: float = 0.0, slow: Callable[[], None] | None = None
-) -> Snapshot:
-    """Return all GPUs as they were read at most `max_age` seconds ago.
+def snapshot(wait: float = DRIVER_TIMEOUT, *, late: float = 0.0, slow: Callable[[], None] | None = None) -> Snapshot:
+    """Return all GPUs as a reading finds them that begins now.
 
-    A collector that somebody watches has them already, or reads them anew; where there is none, one is started, reads
-    them, and ends. Thread-safe.
+    If somebody watches the GPUs, that collector reads them. Otherwise a collector is started, reads them, and ends.
+    Thread-safe.
 
     Args:
-        max_age: seconds; 0 is a reading that begins now.
         wait: seconds to wait, the start of a process included.
         late: seconds; where the driver is too slow, what a collector has published may be as old as that.
         slow: called once where it takes more than three seconds.
@@ -79,36 +75,34 @@ def snapshot(
         The snapshot; its `error` says in words why there is none. Nothing that the driver does raises. A driver that
         takes longer is still asked, and a later call gets its snapshot.
     """
-    global _slow_since
     with contextlib.ExitStack() as stack:
         place: BoardDirectory | None = None
         with contextlib.suppress(MonitorError, OSError):
             place = stack.enter_context(BoardDirectory())
-        question = _Question(place, max_age, stack.enter_context(contextlib.closing(MachineBoard())))
+        question = _Question(place, stack.enter_context(contextlib.closing(MachineBoard())))
         try:
             found = question.wait(wait, slow)
         except OSError as error:  # no memory or no processes left
             return _failed(f"NVML was not asked: no process could be started ({error.strerror}).")
         if found is None:
             return question.late(wait, late)
-        _slow_since = float("inf")
+        _late.clear()
         return found
 
 
 class _Question:
-    """One wish for a snapshot: for what is published, or the answer of a collector that is asked.
+    """One question for a snapshot, which what a collector publishes answers, or one that is started for it.
 
     Without a `place` nothing can be written, and a process answers that publishes nothing.
     """
 
-    def __init__(self, place: BoardDirectory | None, max_age: float, machine: MachineBoard) -> None:
-        self._begun, self._max_age = time.time(), max_age
-        self._place, self._machine = place, machine
+    def __init__(self, place: BoardDirectory | None, machine: MachineBoard) -> None:
+        self._begun, self._place, self._machine = time.time(), place, machine
         self._reader = None if place is None else SnapshotReader(place)
         self._asked, self._ask_at, self._free_at = 0, 0.0, time.monotonic()
         self._before = latest = starting.latest  # it may have answered too late for who has asked it
         self._start: starting.Start | None = None
-        if latest is not None and not latest.heard and latest.begun >= self._begun - max(max_age, _EARLY):
+        if latest is not None and not latest.heard and latest.begun >= self._begun - _EARLY:
             self._start, latest.heard = latest, True
 
     def wait(self, seconds: float, slow: Callable[[], None] | None) -> Snapshot | None:
@@ -124,16 +118,15 @@ class _Question:
             if self._start is None:
                 time.sleep(0.005)
             else:
-                self._start.done.wait(min(0.01, seconds - waited))
+                self._start.wait(min(0.01, seconds - waited))
         return found
 
     def late(self, waited: float, most: float) -> Snapshot:
         """Return what came too late, or is at most so many seconds old; else why nothing is known."""
-        global _missed_at, _slow_since
-        missed, _missed_at = _missed_at, self._begun
-        _slow_since = self._begun if self._begun - missed > SHOW_LATE_FOR else min(_slow_since, self._begun)
+        first, missed = tuple(_late) or (self._begun, float("inf"))
+        _late[:] = self._begun if self._begun - missed > SHOW_LATE_FOR else first, self._begun
         found = [one.snapshot for one in (self._machine.look(), self._published()) if one is not None]
-        if self._before is not None and self._before.done.is_set():
+        if self._before is not None and self._before.done:
             found.append(_answered(self._before))
         now = time.time()
         oldest = now - SHOW_LATE_FOR
@@ -155,15 +148,14 @@ class _Question:
         machine = self._machine.look()
         if machine is not None and machine.stale_since is not None:
             return None  # the service hangs, and who asks the driver beside it would, too
-        fresh = self._max_age and self._max_age + _LATE
-        if machine is not None and machine.snapshot.time >= self._begun - fresh and machine.snapshot.error != ASLEEP:
+        if machine is not None and machine.snapshot.time >= self._begun and machine.snapshot.error != ASLEEP:
             return limited(machine.snapshot)
         published = self._published()
         if published is not None and self._answers(published):
             return limited(published.snapshot)
-        if self._start is not None and self._start.done.is_set():
+        if self._start is not None and self._start.done:
             start, self._start = self._start, None
-            if start.answer != TAKEN:
+            if start.reply != TAKEN:
                 return _answered(start)
         return self._ask(published) if self._start is None else None
 
@@ -173,13 +165,9 @@ class _Question:
         return None
 
     def _answers(self, published: Published) -> bool:
-        """Return whether what is published is new enough, and true of the GPUs as this process sees them."""
-        if published.snapshot.error or not _is_of_use(published):
-            return False
-        if self._asked and published.asked >= self._asked:
-            return True
-        lives = abs(time.time() - published.beat) < STALE_AFTER
-        return lives and self._max_age > 0 and published.snapshot.time >= self._begun - self._max_age
+        """Return whether what is published answers, and is true of the GPUs as this process sees them."""
+        answers = 0 < self._asked <= published.asked
+        return answers and not published.snapshot.error and _is_of_use(published)
 
     def _ask(self, published: Published | None) -> Snapshot | None:
         """Ask the collector, or start one; return a snapshot only to say that it hangs for good."""
@@ -210,24 +198,22 @@ class _Question:
         return time.time() - sign > READING_TIMEOUT + STALE_AFTER
 
 
-_missed_at = float("inf")
-"""When the last question began that was answered too late, in seconds since the epoch."""
-_slow_since = float("inf")
-"""When the first one of those in a row began."""
+_late: list[float] = []
+"""When the first and the last question in a row began that were answered too late; empty if the last one was not."""
 
 
 def still_asked() -> bool:
     """Return whether a driver that was too slow is still being asked, so that a later snapshot may succeed."""
-    return 0 <= time.time() - _slow_since < DRIVER_TIMEOUT
+    return bool(_late) and 0 <= time.time() - _late[0] < DRIVER_TIMEOUT
 
 
 def _answered(start: starting.Start) -> Snapshot:
     """Return the snapshot that a collector has answered; its `error` says why there is none."""
     try:
-        return Snapshot.from_json(start.answer)
+        return Snapshot.from_json(start.reply)
     except ValueError:
-        if time.time() - start.begun >= start.patience:
-            return _hangs(start.patience)
+        if time.time() - start.begun >= start.reading_timeout:
+            return _hangs(start.reading_timeout)
         why = (start.trouble.strip().splitlines() or ["it was killed"])[-1]
         return _failed(f"NVML gave no answer: the process that asked it ended without one ({why}).")
 

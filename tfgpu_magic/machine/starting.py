@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import re
-import subprocess
-import sys
-import threading
 import time
-from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.ground.child_process import ChildProcess, nvml_path
 from tfgpu_magic.ground.host import SIMULATED
-from tfgpu_magic.ground.probe import QUICK, nvml_path
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.viewers import ASKED, LIBRARIES, LINGER, LOCK, PROCESS_NAME, READING_TIMEOUT
 
@@ -26,8 +23,8 @@ _KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
 _ENDED = re.compile(rf"(\d+) \({PROCESS_NAME}\) Z 1 ")
 """How the system shows one of ours that has ended, and is a child of process 1. Source: proc_pid_stat(5)."""
 # -c and not the file's path: Python keeps the bytecode of what is imported, not of the script it runs. -I and -S as in
-# `probe`. It forks at once, so that its starter has a child for milliseconds only. No garbage collection before the
-# answer: what lives 40 ms and imports 10,000 objects has none to collect (3 ms).
+# `child_process`. It forks at once, so that its starter has a child for milliseconds only. No garbage collection before
+# the answer: what lives 40 ms and imports 10,000 objects has none to collect (3 ms).
 CODE = (
     "'tfgpu_magic: reads the GPUs for all views of this user'; "  # for who looks at the list of processes
     "import gc, os, sys; os.fork() and os._exit(0); gc.disable(); linger, patience, publishes, *paths = sys.argv[1:]; "
@@ -37,48 +34,47 @@ CODE = (
 """What is run to be a collector."""
 
 
-class Start:
+class Start(ChildProcess):
     """The start of a collector, which soon is nobody's child, and its first answer.
+
+    Args:
+        place: where it publishes; None has it answer, and nothing else.
+        linger: seconds that it stays after the last viewer's look.
+        reading_timeout: seconds that a reading may take; None is `READING_TIMEOUT`.
 
     Attributes:
         begun: when, in seconds since the epoch.
-        done: set once it has answered, or ended without an answer.
         heard: whether somebody waits for its answer, or has had it: who comes later needs another.
-        patience: seconds that a reading may take.
-        trouble: why it cannot publish.
+        reading_timeout: as above.
+
+    Raises:
+        OSError: no process can be started.
     """
 
-    def __init__(self, place: BoardDirectory | None, linger: float = LINGER, patience: float | None = None) -> None:
+    def __init__(
+        self, place: BoardDirectory | None, linger: float = LINGER, reading_timeout: float | None = None
+    ) -> None:
         if os.getpid() == 1:
             _reap()
-        self.begun, self.done = time.time(), threading.Event()
-        self.patience = READING_TIMEOUT if patience is None else patience
-        self._out, self.trouble, self.heard = "", "", True
+        self.begun, self.heard = time.time(), True
+        self.reading_timeout = READING_TIMEOUT if reading_timeout is None else reading_timeout
         variables = environment(simulated=SIMULATED in os.environ)
-        self._process = subprocess.Popen(
-            [sys.executable, *QUICK, "-c", CODE, str(linger), str(self.patience), str(place is not None), *nvml_path()],
+        super().__init__(
+            ["-c", CODE, str(linger), str(self.reading_timeout), str(place is not None), *nvml_path()],
             env=variables if place is None else {**variables, "TFGPU_MAGIC_DIR": str(place.path)},
             cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            encoding="utf-8",
-            errors="replace",
+            patience=math.inf,
         )
-        try:
-            threading.Thread(target=self._attend, name="tfgpu_magic-starter", daemon=True).start()
-        except RuntimeError:  # none starts any more: Python ends
-            self._attend()
 
     @property
-    def answer(self) -> str:
-        """The last line of what it has written; a library may print too, before that."""
-        return (self._out.splitlines() or [""])[-1]
+    def reply(self) -> str:
+        """The last line of what it has written, once it has; a library may print too, before that."""
+        return (self._answer[0].splitlines() or [""])[-1] if self._answer else ""
 
-    def _attend(self) -> None:
-        self._out, self.trouble = self._process.communicate()
-        self.done.set()
+    @property
+    def trouble(self) -> str:
+        """Why it cannot publish; empty as long as it has not ended, and if it can."""
+        return self._answer[1] if self._answer else ""
 
 
 latest: Start | None = None
@@ -117,7 +113,7 @@ def ask() -> None:
 
 def is_pending() -> bool:
     """Return whether the collector that was started last for a snapshot has not answered yet."""
-    return latest is not None and not latest.done.is_set()
+    return latest is not None and not latest.done
 
 
 def is_taken(place: BoardDirectory) -> bool:
@@ -154,7 +150,7 @@ def _reap() -> None:
     Other processes 1 reap all of their children. Ours are recognised by their names, since other code may wait for
     other children.
     """
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):
-            if (ended := _ENDED.match(stat.read_text())) is not None:
+    for pid in os.listdir("/proc"):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            if (ended := _ENDED.match(stat.read())) is not None:
                 os.waitpid(int(ended[1]), os.WNOHANG)

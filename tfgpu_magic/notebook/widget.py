@@ -28,7 +28,7 @@ from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.ground.bounded import within
 from tfgpu_magic.ground.host import host, quiet_comms
 from tfgpu_magic.ground.rows import Table
-from tfgpu_magic.tell import fetch, message
+from tfgpu_magic.tell import fetch, page_json
 from tfgpu_magic.tell.fetch import Watcher, failure
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from IPython.core.events import EventManager
 
-    Drawn = tuple[Table, message.Past | None]
+    Drawn = tuple[Table, page_json.Past | None]
 
 
 LOOK_TIMEOUT = 3.0
@@ -73,8 +73,8 @@ class MemoryTable(anywidget.AnyWidget):
     A kernel has one table, which any number of cells show: making it again returns the same one.
 
     Attributes:
-        state: what is drawn, as `message.state` returns it; read-only.
-        history: what was used in the ten minutes before a page began to draw, as `message.past` returns it.
+        state: what is drawn, as `page_json.state` returns it; read-only.
+        history: what was used in the ten minutes before a page began to draw, as `page_json.past` returns it.
         every: seconds from this state to the next.
         live: whether it is updated without a Refresh button.
         kernel: the kernel's id on its Jupyter Server, from which a page may draw the same; empty if it has none.
@@ -116,7 +116,7 @@ class MemoryTable(anywidget.AnyWidget):
         self._outputs = Outputs(self._repr_mimebundle_, partial(self._still, NOT_LIVE))
         self._rows, past = _TICKER.look()
         live = "google.colab" not in sys.modules
-        super().__init__(state=message.state(self._rows), history=past or {}, live=live, **traits)
+        super().__init__(state=page_json.state(self._rows), history=past or {}, live=live, **traits)
         quiet_comms.add(self.model_id)
         self.on_msg(self._heard)
         if live:
@@ -141,10 +141,10 @@ class MemoryTable(anywidget.AnyWidget):
                     events.unregister(name, note)
         super().close()
 
-    def show(self, table: Table, past: message.Past | None = None) -> None:
-        """Draw a table; and the history, as `tell.message.past` returns it, unless that is None."""
+    def show(self, table: Table, past: page_json.Past | None = None) -> None:
+        """Draw a table; and the history, as `tell.page_json.past` returns it, unless that is None."""
         with self._showing, self.hold_sync():
-            self._rows, self.state, self.every = table, dict(message.state(table)), self.pause() or STATE_EVERY
+            self._rows, self.state, self.every = table, dict(page_json.state(table)), self.pause() or STATE_EVERY
             if past is not None:
                 self.history = dict(past)
 
@@ -362,7 +362,7 @@ class _Ticker:
                 watcher.watch.wait(1.5)  # a table that opens with figures is worth the wait
         self._looked_at = time.monotonic()
         table = watcher.see()
-        return table, message.past(watcher.watch.history(), seconds=600, most=HISTORY_POINTS) if past else None
+        return table, page_json.past(watcher.watch.history(), seconds=600, most=HISTORY_POINTS) if past else None
 
     def _run(self) -> None:
         while (table := self._next()) is not None:

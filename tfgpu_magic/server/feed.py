@@ -14,7 +14,7 @@ from tfgpu_magic.ground.rows import Table
 from tfgpu_magic.machine.board.history import History
 from tfgpu_magic.machine.see import Watch
 from tfgpu_magic.server.job_thread import JobThread
-from tfgpu_magic.tell import message
+from tfgpu_magic.tell import page_json
 from tfgpu_magic.tell.fetch import Watcher, failure
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from logging import Logger
 
     from tfgpu_magic.ground.rows import Notebook
-    from tfgpu_magic.tell.message import WireState
+    from tfgpu_magic.tell.page_json import WireState
 
 BROKEN = "The server cannot show the GPUs: something is wrong in tfgpu_magic. Its log says what."
 
@@ -102,8 +102,8 @@ class States:
             before = {self.sequence: self.newest, self.sequence - 1: self._before}.get(base)
             if not before:
                 return None
-            changes = message.patch(before, self.newest) or {"time": self.newest["time"]}
-            self._ticks[base] = message.tick(self.sequence, base, changes).encode()
+            changes = page_json.patch(before, self.newest) or {"time": self.newest["time"]}
+            self._ticks[base] = page_json.tick(self.sequence, base, changes).encode()
         return self._ticks[base]
 
 
@@ -143,17 +143,17 @@ class BoardReader:
             self._warn(watch.passed_over)
             self._time = table.time
             self.settled = table.time > 0 and table.stale_since is None
-            return message.state(table)
+            return page_json.state(table)
         except Exception as error:  # whatever it is: the pages must show it
             return self._failed(error)
 
     def full(self, sequence: int, state: WireState, every: float) -> bytes:
-        """Return the full message of a state with the history before it, as `message.full`. Raise nothing."""
+        """Return the full message of a state with the history before it, as `page_json.full`. Raise nothing."""
         try:
             history = self._watcher.watch.history()
         except MonitorError:
             history = History()
-        return message.full(sequence, state, history, every).encode()
+        return page_json.full(sequence, state, history, every).encode()
 
     def close(self) -> None:
         """Close the board."""
@@ -168,7 +168,7 @@ class BoardReader:
         self._failure = table
         ours = None if isinstance(error, MonitorError) else error
         self._log.warning("tfgpu_magic: the GPUs cannot be looked at: %s", table.error, exc_info=ours)
-        return message.state(table)
+        return page_json.state(table)
 
     def _warn(self, trouble: str) -> None:
         """Log once what only an administrator can put right."""
@@ -302,7 +302,7 @@ class Feed:
         done, _ = await asyncio.wait({looking}, timeout=0 if self._hung else LOOK_TIMEOUT)
         if not done and not self._hung:
             self._hung = True
-            nothing = message.state(Table(error="This machine's processes cannot be read."))
+            nothing = page_json.state(Table(error="This machine's processes cannot be read."))
             known = self._states.newest if self._states.sequence else nothing
             self._states.add({"stale": round(time.time() - LOOK_TIMEOUT, 3)} | known)
 
@@ -374,5 +374,5 @@ class Feed:
         writing = self._full[1]
         done, _ = await asyncio.wait({writing}, timeout=0 if self._hung else LOOK_TIMEOUT)
         if not done:
-            return sequence, message.full(sequence, state, History(), self._every).encode()
+            return sequence, page_json.full(sequence, state, History(), self._every).encode()
         return sequence, writing.result()

@@ -22,14 +22,14 @@ from tfgpu_magic.machine.board.report_files import ReportFiles
 from tfgpu_magic.machine.owners.attribution import Owners, together
 from tfgpu_magic.machine.owners.pids import maker, unlisted
 from tfgpu_magic.machine.see import SHOW_LATE_FOR, Watch, snapshot
-from tfgpu_magic.tell.tabulate import UNATTRIBUTED, UNLISTED, Known, make
+from tfgpu_magic.tell.tabulate import Known, make
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tfgpu_magic.ground.report import Report
     from tfgpu_magic.ground.rows import Notebook, Owner
-    from tfgpu_magic.ground.snapshot import Snapshot
+    from tfgpu_magic.ground.snapshot import Process, Snapshot
     from tfgpu_magic.machine.board.snapshot_file import Reading
 
 PID_TRUSTED_FOR = 10.0
@@ -37,8 +37,6 @@ PID_TRUSTED_FOR = 10.0
 
 MOST_SUSPECTS = 8
 """How many of the processes that may have memory of nobody's are named."""
-
-HANGS = "Whose the processes are is not known: this machine's processes cannot be read at the moment."
 
 
 class Posted(NamedTuple):
@@ -99,19 +97,17 @@ def table(
     Returns:
         The rows, even where there is no driver or it hangs: then the table's `error` says so.
     """
-    seen = snapshot(0.0, timeout if patience is None else patience, late=SHOW_LATE_FOR, slow=slow)
+    seen = snapshot(timeout if patience is None else patience, late=SHOW_LATE_FOR, slow=slow)
     known = within(timeout, lambda: _read().known(Owners(), seen, {}))
-    made = make(seen, replace(known or Known(), own=report(seen) if report else None))
-    if any(row.owner.text == UNLISTED for row in made.processes):
-        made = replace(made, notes=(*made.notes, *filter(None, [within(timeout, partial(_suspects, made))])))
-    if known is None:
-        made = replace(made, notes=(*(note for note in made.notes if note != UNATTRIBUTED), HANGS))
-    return made
+    made = make(seen, replace(known or Known(hangs=True), own=report(seen) if report else None))
+    unlisted = [row.process for row in made.processes if row.unlisted == "never"]
+    suspects = within(timeout, partial(_suspects, made, unlisted)) if unlisted else None
+    return replace(made, notes=(*made.notes, suspects)) if suspects else made
 
 
-def _suspects(made: Table) -> str:
+def _suspects(made: Table, rests: Sequence[Process]) -> str:
     """Say which of this user's processes may have memory for which none is listed; nothing where none may."""
-    found, rests = _read(), [row.process for row in made.processes if row.owner.text == UNLISTED]
+    found = _read()
     known = {os.getpid(), *(one.pid for one in found.reports), *(row.process.pid for row in made.processes)}
     pids = unlisted(known)[:MOST_SUSPECTS]  # who reports of itself is known, and what it has started
     if not pids:

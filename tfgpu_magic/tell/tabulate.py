@@ -5,12 +5,12 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tfgpu_magic.ground.rows import NOT_REPORTED, GpuRow, Owner, ProcessRow, Share, Table, by_gpu
 from tfgpu_magic.ground.snapshot import Gpu, Process
 from tfgpu_magic.ground.units import BINARY
-from tfgpu_magic.machine.owners.attribution import ENDED, OTHERS, SILENT
+from tfgpu_magic.machine.owners.attribution import ENDED, OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.ground.rows import Notebook
     from tfgpu_magic.ground.snapshot import Snapshot
 
+    _Unlisted: TypeAlias = Literal["never", "not yet", "untold"]
     _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
 
 UNATTRIBUTED = (
@@ -27,10 +28,10 @@ UNATTRIBUTED = (
     "Notebooks that have loaded tfgpu_magic show their own figures, and all else is shown as others."
 )
 
-OWNER_UNKNOWN = "not told whose"
-"""The owner of memory whose processes the driver could name and does not."""
-UNLISTED, MOVED = "no process listed", "not listed yet"
-"""The owner of memory for which the driver lists no process, and of what was taken since it listed them."""
+HANGS = "Whose the processes are is not known: this machine's processes cannot be read at the moment."
+
+UNLISTED: dict[_Unlisted, str] = {"never": "no process listed", "not yet": "not listed yet", "untold": "not told whose"}
+"""What the owner is called of memory for which no process is listed, by `ProcessRow.unlisted`."""
 
 UNREAD = "the driver tells nothing of it; its notebooks do"
 
@@ -58,6 +59,7 @@ class Known:
         reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid, as `attribution.together` returns it.
         this: what the viewing process is called.
+        hangs: whether this machine's processes cannot be read, so that no owner is known.
     """
 
     owners: Mapping[int, Owner] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class Known:
     reports: Sequence[Report] = ()
     notebooks: Mapping[int, Notebook] = field(default_factory=dict)
     this: str = "this notebook"
+    hangs: bool = False
 
 
 def make(snapshot: Snapshot, known: Known) -> Table:
@@ -86,21 +89,21 @@ def make(snapshot: Snapshot, known: Known) -> Table:
         if foreign or not gpu.listed:
             rows += _self_reported_rows(gpu.label, {row.process.pid for row in rows}, known, reported, snapshot.time)
         rows.sort(key=_largest_first)
-        whose = OTHERS if foreign else MOVED if gpu.rest([gpu.used_then]) else UNLISTED  # the note says what others are
-        whose = whose if gpu.listed else OWNER_UNKNOWN
+        why: _Unlisted = "untold" if foreign or not gpu.listed else "not yet" if gpu.rest([gpu.used_then]) else "never"
+        whose = OTHERS if foreign and gpu.listed else UNLISTED[why]  # the note says what others are
         rest = None if _holds_unknown(rows) else gpu.rest(row.known or 0 for row in rows)
         named = gpu._replace(name=(gpu.name or "N/A").removeprefix("NVIDIA "))
         shares = _shares(gpu, rows, whose if rest else "", known.this)
         gpus.append(GpuRow(gpu=named, own=own.get(gpu.label, NOT_REPORTED), shares=shares))
-        processes.extend([*rows, *([_unlisted(gpu.label, whose, rest)] if rest else [])])
-    unnamed = any(row.owner.who == "unknown" and row.owner.text != SILENT and row.owner.pid for row in processes)
+        processes.extend([*rows, *([_unlisted(gpu.label, whose, why, rest)] if rest else [])])
+    unnamed = any(row.owner.who == "unknown" and not row.owner.silent and row.owner.pid for row in processes)
     return Table(
         gpus=tuple(gpus),
         processes=_toned(processes),
         summary=report.summary if report else "",
         notes=(
             *snapshot.notes,
-            *((UNATTRIBUTED,) if unnamed or foreign else ()),
+            *([HANGS] if known.hangs else [UNATTRIBUTED] if unnamed or foreign else []),
             *(report.notes if report else ()),
         ),
         simulated=snapshot.simulated,
@@ -260,9 +263,9 @@ def _holds_unknown(rows: Sequence[ProcessRow]) -> bool:
     return any(row.known is None and row.owner.who != "unknown" for row in rows)
 
 
-def _unlisted(gpu: str, text: str, held: int) -> ProcessRow:
+def _unlisted(gpu: str, text: str, why: _Unlisted, held: int) -> ProcessRow:
     owner = Owner(pid=0, who="unknown", text=text)
-    return ProcessRow(process=Process(gpu, held=held), owner=owner, unlisted=True)
+    return ProcessRow(process=Process(gpu, held=held), owner=owner, unlisted=why)
 
 
 def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str, this: str) -> tuple[Share, ...]:
@@ -282,7 +285,7 @@ def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str, this: str) -> t
     listed = [row.owner for row in rows if row.owner.who not in sizes and row.known and sizes["others"]]
     names = [{"other": OTHERS, "gone": ENDED}.get(owner.who, owner.text) for owner in listed]
     names = list(dict.fromkeys(filter(None, (*names, unlisted))))
-    others = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else ", ".join(names) or OTHERS
+    others = UNLISTED["untold"] if _holds_unknown(rows) or not gpu.listed else ", ".join(names) or OTHERS
     found = (
         Share(who="this", text=this, size=sizes["this"]),
         Share(who="mine", text="yours, elsewhere", size=sizes["mine"]),

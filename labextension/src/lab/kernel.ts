@@ -2,6 +2,7 @@
 // restarts one.
 
 import { KernelAPI, type Kernel } from '@jupyterlab/services';
+import type { Note } from '../view/wire';
 import type { IGpuMemory } from './tokens';
 
 /** Facts of a GPU, as `chooser.py` has them; unknown ones are absent. */
@@ -32,12 +33,6 @@ export interface Facts {
   asking: boolean;
   /** What the words do that the question was about. */
   plan?: Planned | Refused;
-}
-
-/** A sentence, and how serious it is (`ground/message.py`). */
-export interface Note {
-  text: string;
-  severity: 'good' | 'note' | 'warning' | 'fault';
 }
 
 export interface Planned {

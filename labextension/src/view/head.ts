@@ -106,7 +106,7 @@ export function notes(state: State | null, { trans, show }: Look): unknown {
   const lines = state?.notes ?? [];
   return lines.length && show.notes
     ? html`<ul class="tfgpu-view-notes" aria-label=${trans.__('Notes')}>
-        ${lines.map(line => html`<li>${prose(line)}</li>`)}
+        ${lines.map(({ text, severity }) => html`<li class="tfgpu-view-${severity}">${prose(text)}</li>`)}
       </ul>`
     : nothing;
 }

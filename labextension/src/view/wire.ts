@@ -2,7 +2,7 @@
 // Unknown values are absent; sizes are bytes, times seconds since the epoch. Texts are English.
 
 /** The version of the messages that this code reads. */
-export const VERSION = 6;
+export const VERSION = 7;
 
 export type Who = 'this' | 'mine' | 'other' | 'gone' | 'unknown';
 
@@ -72,6 +72,8 @@ export interface Row {
   call?: true;
   /** When it began, in the system's ticks, so that it can be told from a later process with its pid; absent of what is not this user's. */
   began?: number;
+  /** Whether it is a process of this machine that could not be read, since it hangs. */
+  silent?: true;
   /** The policy for it in words: `limit 2 GiB`, `growth`, `hidden`, `default: no limit`, `unknown`. */
   policy?: string;
   /** Those of the frameworks that are awake and have used it. */
@@ -82,8 +84,8 @@ export interface Row {
   tone?: number;
   /** Whether it is another notebook of mine that has long been idle and keeps much that it does not use. */
   spare?: true;
-  /** Whether it is no process, but the memory for which none is listed. */
-  unlisted?: true;
+  /** If it is no process, but memory for which none is listed, why that is so: the driver lists none, has not listed it yet, or does not tell; else absent. */
+  unlisted?: 'never' | 'not yet' | 'untold';
 }
 
 /** A part of a GPU's memory. */
@@ -102,6 +104,14 @@ export interface Parked {
   back?: number;
 }
 
+/** A sentence or more, and how serious it is. */
+export interface Note {
+  /** The sentence; names in it are safe to show. */
+  text: string;
+  /** How serious it is, from `good` to `fault`, by which a program or a page can tell what matters. */
+  severity: 'good' | 'note' | 'warning' | 'fault';
+}
+
 /** What a view shows. */
 export interface State {
   /** When the GPUs were read; 0 when they never were. */
@@ -116,8 +126,8 @@ export interface State {
   absent?: true;
   /** Whether the GPUs are simulated. */
   simulated?: true;
-  /** What else there is to know, a sentence each. */
-  notes?: string[];
+  /** What else there is to know. */
+  notes?: Note[];
   /** The GPUs, by their labels. */
   gpus: Record<string, Gpu>;
   /** The rows, by GPU and pid. */

@@ -74,7 +74,9 @@ const widget = now => {
 const mixed = now => ({
   time: now,
   simulated: true,
-  notes: ['Owners are not available in this container: start it with `--pid=host` to have them.'],
+  notes: [
+    { text: 'Owners are not available in this container: start it with `--pid=host` to have them.', severity: 'note' }
+  ],
   gpus: {
     0: { uuid: 'a', name: 'A100-SXM4-40GB', mig: true, total: gib(40) },
     '0.0': { uuid: 'b', instance: 0, name: 'MIG 3g.20gb', used: gib(12), total: gib(20), free: gib(8) },
@@ -137,7 +139,7 @@ const hostile = now => {
     ])
   );
   state.gpus[0] = { ...A100, name: '<b>A100</b>' };
-  state.notes = ['<script>alert(1)</script> and `<code>`'];
+  state.notes = [{ text: '<script>alert(1)</script> and `<code>`', severity: 'warning' }];
   return state;
 };
 

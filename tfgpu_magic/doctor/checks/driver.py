@@ -30,6 +30,7 @@ FAILS = outcome(
     "See whether nvidia-smi hangs too, and what the kernel says of it; a reboot may be needed:\n"
     "  sudo dmesg | grep -i -e nvrm -e xid",
 )
+UNASKED = outcome("driver.unasked", Severity.FAULT, "{error}", "Then check again:\n  tfgpu doctor")
 
 
 def driver(machine: ThisMachine) -> Iterator[Message]:
@@ -37,7 +38,7 @@ def driver(machine: ThisMachine) -> Iterator[Message]:
     begun = time.monotonic()
     snapshot = machine.snapshot
     if snapshot.error is not None:
-        yield (ABSENT if snapshot.absent else FAILS)(error=snapshot.error)
+        yield (ABSENT if snapshot.absent else UNASKED if snapshot.unasked else FAILS)(error=snapshot.error)
     else:
         yield ANSWERS(version=snapshot.driver, seconds=round(time.monotonic() - begun, 3))
         if snapshot.simulated:

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import pwd
+import re
 import stat
 import struct
 import zlib
 from functools import cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.ground.host import SIMULATED
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PLACE = "TFGPU_MAGIC_DIR"
 """The directory for what views share, in place of the user's own; the server and all kernels must have the same."""
 _OF_A_VIEW = ("snapshot", "history", "lock", "viewers", "asked")
 """Prefixes of the files that belong to one view of the GPUs; all others belong to the whole machine."""
 _TRIES = 100  # to open a file that others replace
-_DEVICES = "nvidia[0-9]*", "nvidiactl", "dxg", "nvidia-caps/*"
-"""Patterns of the names below /dev from which it follows which GPUs a process may open."""
-_TEMPORARY = Path("/tmp")  # noqa: S108  BoardDirectory checks the owner
+_DEVICES = re.compile(r"nvidia\d.*|nvidiactl|dxg")
+"""The names in /dev from which, beside those in /dev/nvidia-caps, it follows which GPUs a process may open."""
+_TEMPORARY = "/tmp"  # noqa: S108  BoardDirectory checks the owner
 CHECK = 8
 """Bytes that a text's length and checksum take before it (`checked`)."""
 _HEAD = struct.Struct("<II")
 
 
-def directories() -> tuple[Path, ...]:
+def directories() -> tuple[str, ...]:
     """Return where the board's directory may be, the best first, so that all processes of a user agree.
 
     ``$TFGPU_MAGIC_DIR`` alone, else ``/tmp/tfgpu_magic-UID``, and a folder of this machine and boot in
@@ -36,12 +39,11 @@ def directories() -> tuple[Path, ...]:
     environment differs between a server, a login and a job, and ``/run/user/UID`` comes and goes with logins.
     """
     if chosen := os.environ.get(PLACE):
-        return (Path(chosen).absolute(),)
+        return (os.path.abspath(chosen),)
     user = os.geteuid()
-    found = [_TEMPORARY / f"tfgpu_magic-{user}"]
+    found = [f"{_TEMPORARY}/tfgpu_magic-{user}"]
     with contextlib.suppress(KeyError):  # a user id without a name has no home
-        cache = Path(pwd.getpwuid(user).pw_dir) / ".cache" / "tfgpu_magic"
-        found.append(cache / f"{os.uname().nodename}-{boot():08x}")
+        found.append(f"{pwd.getpwuid(user).pw_dir}/.cache/tfgpu_magic/{os.uname().nodename}-{boot():08x}")
     return tuple(found)
 
 
@@ -54,7 +56,6 @@ class BoardDirectory:
         path: the directory, made if it is not there; None is the first of `directories()` that can be used.
 
     Attributes:
-        path: the directory.
         simulated: whether the board is that of a simulated machine.
         passed_over: why a better directory was not taken, a sentence or two; empty when this is the best.
 
@@ -62,13 +63,20 @@ class BoardDirectory:
         MonitorError: it cannot be made, or is not the user's alone: a link, another user's, open to others.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: os.PathLike[str] | None = None) -> None:
         machine = os.environ.get(SIMULATED)
         self.simulated = machine is not None
-        self.path, self._fd, self.passed_over = _first(directories() if path is None else (path,))
+        self._path, self._fd, self.passed_over = _first(directories() if path is None else (str(path),))
         self._is = os.fstat(self._fd)
         self._machine = _suffix(boot(), machine or "")
         self._view = _suffix(boot(), machine or "", *_root(), *_seen())
+
+    @property
+    def path(self) -> Path:
+        """The directory's path."""
+        from pathlib import Path  # a collector needs none, and answers sooner by 4 ms without its import
+
+        return Path(self._path)
 
     def close(self) -> None:
         """Close the directory. Twice is fine."""
@@ -108,7 +116,7 @@ class BoardDirectory:
             FileNotFoundError: there is none, and the flags say not to make it.
             MonitorError: what is there is not a plain file of the user's, or cannot be opened.
         """
-        path = self.path / self.name(name)
+        path = f"{self._path}/{self.name(name)}"
         safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would wait for its writer
         for _ in range(_TRIES):
             try:
@@ -135,7 +143,7 @@ class BoardDirectory:
 
     def _trouble(self, found: os.stat_result) -> str:
         """Say why the directory is not to be trusted; return an empty text if it is."""
-        return _trouble(self.path, found)
+        return _trouble(self._path, found)
 
     def replace(self, new: str, name: str) -> None:
         """Rename a file over another atomically, as `os.replace`."""
@@ -170,7 +178,7 @@ class BoardDirectory:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise MonitorError(f"{self.path / self.name(name)} cannot be removed ({error.strerror}).") from error
+            raise MonitorError(f"{self._path}/{self.name(name)} cannot be removed ({error.strerror}).") from error
 
     def has(self, name: str) -> bool:
         """Tell whether there is a file of that name."""
@@ -180,7 +188,7 @@ class BoardDirectory:
         """List this machine's files whose names begin with `prefix`, without the machine's suffix."""
         suffix = self._suffix(prefix)
         with contextlib.suppress(OSError):
-            found = sorted(os.listdir(self._fd))  # noqa: PTH208  pathlib takes no descriptors
+            found = sorted(os.listdir(self._fd))
             ours = [name for name in found if name.startswith(prefix) and name.endswith(suffix)]
             return [name.removesuffix(suffix) for name in ours]
         return []
@@ -209,7 +217,7 @@ class BoardDirectory:
     def is_there(self) -> bool:
         """Tell whether the path still leads to this directory, and it is still the user's alone."""
         try:
-            now = os.lstat(self.path)
+            now = os.lstat(self._path)
         except OSError:
             return False
         return os.path.samestat(now, self._is) and not self._trouble(now)
@@ -249,7 +257,7 @@ def whole(data: bytes) -> bytes | None:
     return text if len(text) == length and zlib.crc32(text) == check else None
 
 
-def _first(paths: tuple[Path, ...]) -> tuple[Path, int, str]:
+def _first(paths: tuple[str, ...]) -> tuple[str, int, str]:
     """Open the first directory that can be used; return it, its descriptor, and why those before it cannot be used."""
     troubles: list[str] = []
     for path in paths:
@@ -260,13 +268,15 @@ def _first(paths: tuple[Path, ...]) -> tuple[Path, int, str]:
     raise MonitorError(troubles[0])
 
 
-def _open_directory(path: Path) -> int:
+def _open_directory(path: str) -> int:
     """Open a directory, and make it if it is not there."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        if os.path.islink(path):  # noqa: PTH114  as above
+        if os.path.islink(path):
             why = f"{path} is a link, and it could lead to anybody."
         else:
             why = f"{path} cannot be used ({error.strerror})."
@@ -277,7 +287,7 @@ def _open_directory(path: Path) -> int:
     return fd
 
 
-def _advice(path: Path) -> str:
+def _advice(path: str) -> str:
     """Say what to do about a directory that cannot be used: another user's in /tmp can be removed by root alone.
 
     One that was named may be full of its owner's files.
@@ -285,12 +295,12 @@ def _advice(path: Path) -> str:
     if os.environ.get(PLACE):
         return "Name another directory in TFGPU_MAGIC_DIR."
     with contextlib.suppress(OSError):
-        if path.lstat().st_uid != os.geteuid():
+        if os.lstat(path).st_uid != os.geteuid():
             return "Ask your administrator to remove it, or name another directory in TFGPU_MAGIC_DIR."
     return "Remove it, or name another directory in TFGPU_MAGIC_DIR."
 
 
-def _trouble(path: Path, found: os.stat_result) -> str:
+def _trouble(path: str, found: os.stat_result) -> str:
     """Say why a directory is not to be trusted; return an empty text if it is."""
     if not stat.S_ISDIR(found.st_mode):
         return f"{path} is not a directory."
@@ -306,7 +316,8 @@ def _trouble(path: Path, found: os.stat_result) -> str:
 def boot() -> int:
     """Return a number that differs from machine to machine and from boot to boot, as the monotonic clock does."""
     try:
-        return zlib.crc32(Path("/proc/sys/kernel/random/boot_id").read_bytes())
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return zlib.crc32(file.read())
     except OSError:
         return 0
 
@@ -319,7 +330,7 @@ def view() -> int:
 def _seen() -> tuple[object, ...]:
     """Return the pid namespace, and the devices that may be opened: cgroups forbid some."""
     try:
-        pids = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  not a path
+        pids = os.readlink("/proc/self/ns/pid")
     except OSError:
         pids = ""
     return pids, devices()
@@ -332,12 +343,19 @@ def devices() -> tuple[str, ...]:
 
 def _root() -> tuple[int, int]:
     """Return values that differ between processes with other root directories: the driver's library is there."""
-    root = Path("/").stat()
+    root = os.stat("/")
     return root.st_dev, root.st_ino
 
 
 def _devices() -> list[str]:
-    return [name for pattern in _DEVICES for name in sorted(glob.glob(pattern, root_dir="/dev"))]  # noqa: PTH207
+    found = [name for name in _listed("/dev") if _DEVICES.fullmatch(name)]
+    return found + [f"nvidia-caps/{name}" for name in _listed("/dev/nvidia-caps")]
+
+
+def _listed(folder: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        return sorted(os.listdir(folder))
+    return []
 
 
 def _suffix(*parts: object) -> str:

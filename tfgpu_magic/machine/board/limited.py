@@ -7,18 +7,18 @@ import json
 import os
 import time
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.machine.driver.limits import UNLIMITED, cgroups, left
 from tfgpu_magic.machine.owners.cgroups import named
+from tfgpu_magic.machine.owners.pids import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 
-STATE = Path("/run/tfgpu_limits/limits.json")
+STATE = "/run/tfgpu_limits/limits.json"
 """Which limits are in force, by the service that sets them (`root`); only root makes folders in /run."""
 EVERY = 10.0
 """Seconds for which it counts as read: it has all users' limits."""
@@ -55,11 +55,12 @@ def _limits(at: int) -> tuple[Mapping[str, list[tuple[int, bool]]], str | None]:
     del at
     found: dict[str, list[tuple[int, bool]]] = {}
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        stated = json.loads(STATE.read_bytes())["limits"]
-        own = named(Path("/proc/self/cgroup").read_text())
+        with open(STATE, "rb") as file:
+            stated = json.load(file)["limits"]
+        own = named(text("self", "cgroup"))
         for folder in cgroups():
             for uuid, (_, hard, why) in stated.get(folder, {}).items():
                 if not why and hard != UNLIMITED:
-                    found.setdefault(uuid, []).append((hard, own == f"unit:{Path(folder).name}"))
+                    found.setdefault(uuid, []).append((hard, own == f"unit:{os.path.basename(folder)}"))
         return found, own
     return {}, None

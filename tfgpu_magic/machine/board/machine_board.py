@@ -57,22 +57,23 @@ class MachineDirectory(BoardDirectory):
     """
 
     def __init__(self) -> None:
-        self.path, self.passed_over = folder(), ""
+        path, self.passed_over = folder(), ""
         self.simulated = SIMULATED in os.environ
-        self.path.lstat()  # where there is none, nothing is wrong
-        above = self.path.parent.stat()
+        self._path = str(path)
+        path.lstat()  # where there is none, nothing is wrong
+        above = path.parent.stat()
         if above.st_uid not in (0, os.geteuid() if self.simulated else 0) or above.st_mode & 0o022:
-            raise MonitorError(f"{self.path.parent} can be written to by others than root.")
+            raise MonitorError(f"{path.parent} can be written to by others than root.")
         try:
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise MonitorError(f"{self.path} is not a directory that can be read ({error.strerror}).") from error
+            raise MonitorError(f"{path} is not a directory that can be read ({error.strerror}).") from error
         self._is = os.fstat(self._fd)
         if trouble := self._trouble(self._is):
             self.close()
-            raise MonitorError(f"{self.path} {trouble}")
+            raise MonitorError(f"{path} {trouble}")
 
     @property
     def owner(self) -> int:
@@ -215,7 +216,7 @@ def _writes(published: Published, now: float) -> bool:
     start = began(published.pid)
     if start is not None:
         return start == published.began
-    hidden = lives(published.pid) and not os.path.exists(f"/proc/{published.pid}/stat")  # noqa: PTH110  it may be forbidden
+    hidden = lives(published.pid) and not os.path.exists(f"/proc/{published.pid}/stat")
     return hidden and now - published.beat < HIDDEN_FOR
 
 

@@ -14,13 +14,12 @@ import os
 import time
 import zlib
 from collections import defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.ground.snapshot import Process, Snapshot
 from tfgpu_magic.machine.board.directory import view
-from tfgpu_magic.machine.owners.pids import began
+from tfgpu_magic.machine.owners.pids import began, text
 
 if TYPE_CHECKING:
     from typing import Any
@@ -251,7 +250,7 @@ def _parsed(head: bytes, text: bytes, before: Published | None) -> Published | N
 def own_cgroup() -> int:
     """Return a number that differs between processes in different cgroups."""
     try:
-        return zlib.crc32(Path("/proc/self/cgroup").read_bytes())
+        return zlib.crc32(text("self", "cgroup").encode(errors="surrogateescape"))
     except OSError:
         return 0
 

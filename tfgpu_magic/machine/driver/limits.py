@@ -20,14 +20,14 @@ def cgroups() -> list[str]:
     Limits exist in cgroups of version 2 only. Source: cgroups(7), proc_pid_mountinfo(5).
     """
     try:
-        with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+        with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
             own = next(line[3:-1] for line in file if line.startswith("0::/"))
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             part, root = next(line.split(" ")[3:5] for line in file if " - cgroup2 " in line)
     except (OSError, StopIteration):
         return []
     names = own.removeprefix(part.rstrip("/")).strip("/").split("/")
-    return [os.path.join(root, *names[:count]).rstrip("/") for count in range(len(names), -1, -1)]  # noqa: PTH118
+    return [os.path.join(root, *names[:count]).rstrip("/") for count in range(len(names), -1, -1)]
 
 
 def left(limits: list[tuple[int, int]], free: int | None, total: int | None) -> dict[str, int | None]:

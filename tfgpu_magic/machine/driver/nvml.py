@@ -38,6 +38,7 @@ class Sensor(NamedTuple):
         per: by how much what it gives is divided.
         most: beyond this it gives nonsense.
         often: whether it is read each time, and not with the graphics processes alone.
+        newer: NVML's function where a driver has no `function` any more; it takes the same.
     """
 
     function: str
@@ -45,11 +46,12 @@ class Sensor(NamedTuple):
     per: int = 1
     most: float = float("inf")
     often: bool = False
+    newer: str = ""
 
 
 SENSORS = {
     "utilisation": Sensor("nvmlDeviceGetUtilizationRates", most=100, often=True),
-    "temperature": Sensor("nvmlDeviceGetTemperature", (0,)),  # NVML_TEMPERATURE_GPU
+    "temperature": Sensor("nvmlDeviceGetTemperature", (0,), newer="nvmlDeviceGetTemperatureV"),  # NVML_TEMPERATURE_GPU
     "power": Sensor("nvmlDeviceGetPowerUsage", per=1000),  # to ask for it takes long
 }
 """The sensors that are read, in percent, degrees Celsius and watts, by the names that every view has for them."""
@@ -142,7 +144,7 @@ class NvmlReader:
             The snapshot. Its `error` says why there is none; each `Gpu.error` is about one GPU.
         """
         if unusable := _import():
-            return Snapshot(time=time.time(), error=unusable)
+            return Snapshot(time=time.time(), error=unusable, unasked=True)
         code = self._start() or self._recount()
         if code != nvml_errors.OK:
             self.close()
@@ -428,7 +430,9 @@ def read_sensors(handle: Any, *, all_of_them: bool) -> dict[str, float | None]:
 
 
 def _read_sensor(handle: Any, sensor: Sensor) -> float | None:
-    found = ask(sensor.function, handle, *sensor.arguments)
+    code, found = call(sensor.function, handle, *sensor.arguments)
+    if code == nvml_errors.MISSING and sensor.newer:
+        found = ask(sensor.newer, handle, *sensor.arguments)
     figure = getattr(found, "gpu", found)  # a utilisation is of the GPU, and of its memory
     return figure / sensor.per if figure is not None and figure <= sensor.most else None
 
@@ -457,7 +461,7 @@ def _sum(processes: list[Process]) -> int | None:
 
 def _available() -> int | None:
     """Return how many bytes Linux could give: other programs use the machine's memory too."""
-    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
+    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:
         return next((1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:")), None)
     return None
 

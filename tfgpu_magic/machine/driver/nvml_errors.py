@@ -86,7 +86,7 @@ def _out_of_reach() -> str:
                 "devices when `systemctl daemon-reload` ran on the host. Programs that use its GPUs already go on. "
                 "Restart the container."
             )
-        if error.errno == errno.ENOENT and os.path.exists(module):  # noqa: PTH110  speed of a look
+        if error.errno == errno.ENOENT and os.path.exists(module):
             return (
                 f"The NVIDIA driver is loaded, and this process has no {file}. In a container, start it with its GPUs "
                 "(docker run --gpus all ...); elsewhere, `sudo nvidia-smi` makes the file."

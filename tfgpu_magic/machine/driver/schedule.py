@@ -6,7 +6,7 @@ And when it is closed so that a laptop's GPU can sleep: an open one keeps it awa
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ IDLE_FOR = 10.0
 SLEEP_TIMEOUT = 20.0
 """Seconds in which a GPU that can sleep falls asleep; for one that has not, the driver is not closed again."""
 
-_PCI = Path("/sys/bus/pci/devices")
+_PCI = "/sys/bus/pci/devices"
 _NVIDIA = "0x10de"  # its number on the PCI bus, as the system writes it (pci_ids.h)
 _DISPLAY = "0x03"  # the prefix of the class of graphics and 3D controllers (pci_ids.h)
 
@@ -165,18 +165,20 @@ class DriverSleep:
 
     def _all(self, file: str, value: str) -> bool:
         """Tell whether a power file of all GPUs has this value (sysfs-devices-power, Linux); there must be some."""
-        return {_text(gpu / "power" / file) for gpu in self._gpus} == {value}
+        return {_text(f"{gpu}/power/{file}") for gpu in self._gpus} == {value}
 
 
-def _gpus() -> Iterator[Path]:
+def _gpus() -> Iterator[str]:
     with contextlib.suppress(OSError):
-        for device in _PCI.iterdir():
-            if _text(device / "vendor") == _NVIDIA and _text(device / "class").startswith(_DISPLAY):
+        for name in os.listdir(_PCI):
+            device = f"{_PCI}/{name}"
+            if _text(f"{device}/vendor") == _NVIDIA and _text(f"{device}/class").startswith(_DISPLAY):
                 yield device
 
 
-def _text(path: Path) -> str:
+def _text(path: str) -> str:
     try:
-        return path.read_text(encoding="ascii").strip()
+        with open(path, encoding="ascii") as file:
+            return file.read().strip()
     except (OSError, ValueError):
         return ""

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 FURTHER = "further processes"
 """What the smallest of my processes are called together, where they are too many to be told apart."""
-SILENT = "a process that does not answer"
-"""What a process is called that hangs, and of which nothing was known before."""
 CONTAINED = "a process in a container of yours"
 """What a process is called that counts for this user, but is of another one in a rootless container."""
 OTHERS, ENDED = "others", "a process that ended"
@@ -199,7 +197,7 @@ class Owners:
     def _silent(self, pid: int, before: _Seen | None, notebooks: Mapping[int, Notebook]) -> Owner:
         """Return the owner of a process that cannot be read: what was known of it."""
         if before is None:
-            return Owner(pid=pid, who="unknown", text=SILENT)
+            return Owner(pid=pid, who="unknown", text="a process that does not answer", silent=True)
         self._seen[pid] = before
         owner = self._name(pid, before.read, notebooks)
         text, child = (one and f"{one}, does not answer" for one in (owner.text, owner.child))
@@ -238,7 +236,7 @@ class Owners:
 def _foreign(found: Iterable[Who]) -> bool:
     """Tell whether pids may belong to another namespace: none names a living process here, as all do in the first."""
     try:
-        first = os.readlink("/proc/self/ns/pid") == _FIRST and SIMULATED not in os.environ  # noqa: PTH115
+        first = os.readlink("/proc/self/ns/pid") == _FIRST and SIMULATED not in os.environ
     except OSError:
         first = False
     return set(found) == {"gone"} and not first

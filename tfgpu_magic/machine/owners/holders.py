@@ -7,13 +7,12 @@ own also whether it has the driver open.
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.ground.snapshot import Process
 from tfgpu_magic.machine.owners.cgroups import named
-from tfgpu_magic.machine.owners.pids import began, whose
+from tfgpu_magic.machine.owners.pids import began, text, whose
 from tfgpu_magic.machine.owners.users import account
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def holder(pid: int) -> HolderFacts:
     """Return what is known of a process of any user; one in a user's container is that user's."""
     start = began(pid)
     try:
-        found = HolderFacts(account(pid), start, named(Path(f"/proc/{pid}/cgroup").read_text(errors="replace")))
+        found = HolderFacts(account(pid), start, named(text(pid, "cgroup")))
     except (OSError, ValueError, IndexError):
         return NOBODY
     return found if start is not None and began(pid) == start else NOBODY  # else the pid was given anew meanwhile

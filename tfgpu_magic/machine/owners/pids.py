@@ -9,15 +9,14 @@ import contextlib
 import os
 import re
 import sys
-from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfgpu_magic.ground.host import CALLS, SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-PROC = Path("/proc")
 ISOLATED = "isolated call"
 """The name of the processes of isolated cells and calls."""
 LAUNCHER = "tfgpu"
@@ -71,8 +70,8 @@ def ancestors(pid: int) -> tuple[int, ...]:
 
 def descendants(pid: int) -> set[int]:
     """Return the pids of all descendants of a process."""
-    if began(pid) and not (PROC / f"{pid}/task/{pid}/children").exists():  # a system without `CONFIG_PROC_CHILDREN`
-        others = (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208  names are enough
+    if began(pid) and not os.path.exists(f"/proc/{pid}/task/{pid}/children"):  # a system without `CONFIG_PROC_CHILDREN`
+        others = (int(name) for name in os.listdir("/proc") if name.isdigit())
         return {other for other in others if pid in ancestors(other)[1:]}
     found: set[int] = set()
     waiting = [pid]
@@ -87,9 +86,9 @@ def _children(pid: int) -> set[int]:
     """Return the pids of a process's children, which any of its threads may have started."""
     found: set[int] = set()
     with contextlib.suppress(OSError):  # the process has ended
-        for thread in os.listdir(PROC / f"{pid}/task"):  # noqa: PTH208  names are enough
+        for thread in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError):  # a thread has ended
-                found.update(map(int, (PROC / f"{pid}/task/{thread}/children").read_text().split()))
+                found.update(map(int, text(pid, f"task/{thread}/children").split()))
     return found
 
 
@@ -104,8 +103,7 @@ def user(pid: int) -> int:
     Raises:
         OSError: it has ended, or is hidden.
     """
-    status = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    return int(status.partition("\nUid:")[2].split(maxsplit=1)[0])
+    return int(text(pid, "status").partition("\nUid:")[2].split(maxsplit=1)[0])
 
 
 def whose(pid: int) -> Literal["mine", "other", "gone"]:
@@ -127,9 +125,9 @@ def command(pid: int) -> str:
     Raises:
         OSError: it has ended.
     """
-    name = _text(pid, "comm").strip()
+    name = text(pid, "comm").strip()
     try:
-        line = _text(pid, "cmdline").rstrip("\0")
+        line = text(pid, "cmdline").rstrip("\0")
     except PermissionError:
         return name
     return short_command(name, line.split("\0" if "\0" in line else " "))  # spaces: it has set its title
@@ -142,7 +140,7 @@ def notebook(pid: int) -> str:
         OSError: it has ended.
     """
     try:
-        variables = (variable.partition("=") for variable in _text(pid, "environ").split("\0"))
+        variables = (variable.partition("=") for variable in text(pid, "environ").split("\0"))
         return notebook_path({name: value for name, _, value in variables})
     except PermissionError:
         return ""
@@ -183,31 +181,37 @@ def _is_own(pid: int) -> bool:
 
 def _words(pid: int) -> list[str]:
     try:
-        return _text(pid, "cmdline").split("\0")
+        return text(pid, "cmdline").split("\0")
     except PermissionError:
         return []
 
 
 def kernel_id(words: Iterable[str]) -> str:
     """Return a kernel's id from its command line, which names its connection file; empty of what is no kernel."""
-    return next((file.stem.removeprefix("kernel-") for file in _connection_files(words)), "")
+    return next((_name(file)[len("kernel-") : -len(".json")] for file in _connection_files(words)), "")
 
 
 def connection_file(pid: int) -> Path | None:
     """Return the connection file of a kernel of this user's; None of any other process, such as a kernel's child."""
     with contextlib.suppress(OSError):
         if _is_own(pid) and kernel_of(ancestors(pid))[0] == pid:
+            from pathlib import Path  # 4 ms of a collector's start, which needs none
+
             return next((Path(file) for file in _connection_files(_words(pid))), None)
     return None
 
 
-def _connection_files(words: Iterable[str]) -> Iterator[PurePath]:
+def _connection_files(words: Iterable[str]) -> Iterator[str]:
     """Give what a command line names as connection files.
 
     Source: jupyter_client calls the file ``kernel-ID.json``, and every kernel gets its path.
     """
-    files = (PurePath(word.rpartition("=")[2]) for word in words if word.endswith(".json"))
-    return (file for file in files if file.stem.startswith("kernel-"))
+    files = (word.rpartition("=")[2] for word in words if word.endswith(".json"))
+    return (file for file in files if _name(file).startswith("kernel-"))
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
 
 
 def notebook_path(environment: Mapping[str, str]) -> str:
@@ -231,7 +235,7 @@ def short_command(name: str, words: Sequence[str]) -> str:
         name: the process's name, used where there is no command line.
         words: its command line.
     """
-    program = PurePath(words[0]).name if words else ""
+    program = _name(words[0]) if words else ""
     if not program.lower().startswith(("python", "pypy")):
         return program or name
     program = program.lower().rstrip("0123456789.")
@@ -245,7 +249,7 @@ def short_command(name: str, words: Sequence[str]) -> str:
         elif word == "-c":
             return ISOLATED if CALLS in next(rest, "") else program
         elif not word.startswith("-"):
-            script = PurePath(word).name
+            script = _name(word)
             return _under_a_policy(rest) if script == LAUNCHER else f"{program} {script}"
     return program
 
@@ -262,7 +266,7 @@ def _under_a_policy(words: Iterator[str]) -> str:
 def ended(pid: int) -> str:
     """Return the name of this user's process that has ended and is still there; nothing of any other."""
     with contextlib.suppress(OSError):
-        return _text(pid, "comm").strip() if _is_own(pid) and began(pid) is None else ""
+        return text(pid, "comm").strip() if _is_own(pid) and began(pid) is None else ""
     return ""
 
 
@@ -284,9 +288,9 @@ def maker() -> int | None:
 def unlisted(known: Collection[int]) -> list[int]:
     """Return this user's processes that have started CUDA, and are neither among some nor started by one of them."""
     found = []
-    for pid in (int(name) for name in os.listdir(PROC) if name.isdigit()):  # noqa: PTH208  names are enough
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
         with contextlib.suppress(OSError):  # it has ended
-            other = not _is_own(pid) or _text(pid, "comm").startswith("tfgpu-")  # a collector opens it, too
+            other = not _is_own(pid) or text(pid, "comm").startswith("tfgpu-")  # a collector opens it, too
             found += [pid] if not other and opens_driver(pid, _COMPUTES) and family(pid).isdisjoint(known) else []
     return sorted(found)
 
@@ -307,9 +311,9 @@ def opens_driver(pid: int, devices: tuple[str, ...] = ()) -> bool | None:
     files = devices or _DEVICES if machine is None else (os.path.realpath(machine),)
     folder = f"/proc/{pid}/fd"
     try:
-        if any(_target(f"{folder}/{name}").startswith(files) for name in os.listdir(folder)):  # noqa: PTH208
+        if any(_target(f"{folder}/{name}").startswith(files) for name in os.listdir(folder)):
             return True
-        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:  # noqa: PTH123
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:
             return any(line[line.find("/") :].startswith(files) for line in maps if "/" in line)
     except OSError:
         return None
@@ -317,18 +321,20 @@ def opens_driver(pid: int, devices: tuple[str, ...] = ()) -> bool | None:
 
 def _target(link: str) -> str:
     try:
-        return os.readlink(link)  # noqa: PTH115
+        return os.readlink(link)
     except FileNotFoundError:  # closed meanwhile
         return ""
 
 
-def _text(pid: int, name: str) -> str:
-    return Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8", errors="surrogateescape")
+def text(pid: int | Literal["self"], name: str) -> str:
+    """Return the text of a file of a process, such as ``/proc/PID/status``; bytes that are no UTF-8 are surrogates."""
+    with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
 
 
 def _stat(pid: int) -> list[str]:
     """Return the fields of ``/proc/pid/stat`` from the state on, which is its third."""
-    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return text(pid, "stat").rpartition(")")[2].split()
 
 
 def notebook_of(shell: Any) -> str:

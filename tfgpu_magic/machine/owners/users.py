@@ -6,14 +6,13 @@ import contextlib
 import os
 import pwd
 from functools import lru_cache, partial
-from pathlib import Path
 from threading import Thread
 
 from tfgpu_magic.ground.bounded import within
 from tfgpu_magic.ground.host import SIMULATED, SIMULATED_USER
-from tfgpu_magic.machine.owners.pids import user
+from tfgpu_magic.machine.owners.pids import text, user
 
-SUBORDINATES = Path("/etc/subuid")
+SUBORDINATES = "/etc/subuid"
 """The numbers that users may have in containers of their own. Source: subuid(5)."""
 USER_TIMEOUT = 0.25
 """Seconds to wait for a name: a directory service may be slow, or away."""
@@ -63,7 +62,7 @@ def account(pid: int) -> int:
     number = user(pid)
     for name, start, count in _ranges():
         if 0 <= number - start < count:
-            for line in Path(f"/proc/{pid}/uid_map").read_text().splitlines():
+            for line in text(pid, "uid_map").splitlines():
                 _, first, size = map(int, line.split())
                 if size > 1 and 0 <= number - first < size and start <= first and first + size <= start + count:
                     return _owner(name, number)
@@ -72,18 +71,19 @@ def account(pid: int) -> int:
 
 def _ranges() -> tuple[tuple[str, int, int], ...]:
     try:
-        return _read_ranges(SUBORDINATES, SUBORDINATES.stat().st_mtime_ns)
+        return _read_ranges(SUBORDINATES, os.stat(SUBORDINATES).st_mtime_ns)
     except OSError:
         return ()
 
 
 @lru_cache(1)
-def _read_ranges(file: Path, _: int) -> tuple[tuple[str, int, int], ...]:
+def _read_ranges(file: str, _: int) -> tuple[tuple[str, int, int], ...]:
     found = []
-    for line in file.read_text(errors="replace").splitlines():
-        with contextlib.suppress(ValueError):  # a comment, or an empty line
-            name, start, count = line.split(":")
-            found.append((name, int(start), int(count)))
+    with open(file, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            with contextlib.suppress(ValueError):  # a comment, or an empty line
+                name, start, count = line.split(":")
+                found.append((name, int(start), int(count)))
     return tuple(found)
 
 

@@ -1,9 +1,10 @@
-"""Waits only so long for what may hang in a driver: a child process that queries it."""
+"""Asks what may hang in a driver in a child process, and waits for its answer only so long."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def nvml_path() -> list[str]:
     return [PACKAGES, *(path for path in sys.path if path and PathFinder.find_spec("pynvml", [path]))]
 
 
-class Probe:
+class ChildProcess:
     """A Python process that queries a driver and answers in text; it may run until its time is over.
 
     A call into a driver can hang for good, even beyond the reach of SIGKILL; then only the child hangs. A child that
@@ -46,8 +47,9 @@ class Probe:
     Args:
         arguments: Python's arguments, such as ``["-c", "print(1)"]``.
         env: its environment; None is this process's.
+        cwd: its working directory; None is this process's.
         options: the options of its interpreter; what is to be as in the user's own programs has none.
-        patience: seconds until it is killed; None is `PATIENCE`.
+        patience: seconds until it is killed; None is `PATIENCE`, and infinity leaves that to itself.
 
     Attributes:
         patience: these seconds.
@@ -61,6 +63,7 @@ class Probe:
         arguments: list[str],
         *,
         env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
         options: Sequence[str] = QUICK,
         patience: float | None = None,
     ) -> None:
@@ -72,6 +75,7 @@ class Probe:
             [sys.executable, *options, *arguments],
             # A copy also of our own: the original may move in memory while another thread imports TensorFlow.
             env=dict(os.environ if env is None else env),
+            cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -80,12 +84,19 @@ class Probe:
             errors="replace",
         )
         _asking.append(self._process)
-        threading.Thread(target=self._attend, name="tfgpu_magic-child", daemon=True).start()
+        try:
+            threading.Thread(target=self._attend, name="tfgpu_magic-child", daemon=True).start()
+        except RuntimeError:  # none starts any more: Python ends
+            self._attend()
 
     @property
     def done(self) -> bool:
         """Whether it has ended: it has answered, or was killed."""
         return self._done.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it has ended, so many seconds at the most, and return whether it has."""
+        return self._done.wait(max(0.0, seconds))
 
     def answer(self, seconds: float) -> tuple[str, str, int]:
         """Wait for its output, its error output and its exit status, and return them. May be called repeatedly.
@@ -96,7 +107,7 @@ class Probe:
         Raises:
             TimeoutError: it has not answered in that time, or was killed.
         """
-        if not self._done.wait(max(0.0, seconds)) or self._answer is None:
+        if not self.wait(seconds) or self._answer is None:
             raise TimeoutError
         return self._answer
 
@@ -104,7 +115,7 @@ class Probe:
         """Read its answer, in a thread of its own: no zombie stays, whether or not a caller waits."""
         process = self._process
         try:
-            out, err = process.communicate(timeout=self.patience)
+            out, err = process.communicate(timeout=None if self.patience == math.inf else self.patience)
             self._answer = out, err, process.returncode
         except subprocess.TimeoutExpired:
             with contextlib.suppress(OSError):

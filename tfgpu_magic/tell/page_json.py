@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, cast
 
 from tfgpu_magic.ground import phrases
+from tfgpu_magic.ground.message import Message, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.ground.rows import ProcessRow, Share, Table
     from tfgpu_magic.machine.board.history import History
 
-VERSION = 6
+VERSION = 7
 """The version of the messages; a view of another version shows a notice."""
 LONGEST_NAME = 120
 """Characters of each name that are sent; views show fewer."""
@@ -49,6 +50,18 @@ WireRow: TypeAlias = "dict[str, Json]"
 WireShare: TypeAlias = "dict[str, Json]"
 
 
+class WireNote(TypedDict):
+    """A sentence or more, and how serious it is.
+
+    Attributes:
+        text: the sentence; names in it are safe to show.
+        severity: how serious it is, from `good` to `fault`, by which a program or a page can tell what matters.
+    """
+
+    text: str
+    severity: Literal["good", "note", "warning", "fault"]
+
+
 class WireState(TypedDict):
     """What a view shows.
 
@@ -59,7 +72,7 @@ class WireState(TypedDict):
         error: why there are no figures.
         absent: whether there is no driver or GPU here.
         simulated: whether the GPUs are simulated.
-        notes: what else there is to know, a sentence each.
+        notes: what else there is to know.
         gpus: the GPUs, by their labels.
         rows: the rows, by GPU and pid.
     """
@@ -70,7 +83,7 @@ class WireState(TypedDict):
     error: NotRequired[str]
     absent: NotRequired[Literal[True]]
     simulated: NotRequired[Literal[True]]
-    notes: NotRequired[list[str]]
+    notes: NotRequired[list[WireNote]]
     gpus: dict[str, WireGpu]
     rows: dict[str, WireRow]
 
@@ -152,10 +165,15 @@ def state(table: Table) -> WireState:
         "error": table.error and phrases.safe(table.error),
         "absent": table.absent or None,
         "simulated": table.simulated or None,
-        "notes": [phrases.safe(str(note)) for note in (table.summary, *table.notes) if note] or None,
+        "notes": [_note(note) for note in (table.summary, *table.notes) if note] or None,
         "gpus": {row.gpu.label: as_json(row) for row in table.gpus},
         "rows": {f"{row.process.gpu} {row.process.pid or 'rest'}": _row(row) for row in table.processes},
     }))  # fmt: skip
+
+
+def _note(note: Message | str) -> WireNote:
+    severity = note.severity if isinstance(note, Message) else Severity.NOTE
+    return {"text": phrases.safe(str(note)), "severity": severity.value}
 
 
 def patch(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, Any]:
