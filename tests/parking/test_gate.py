@@ -22,6 +22,7 @@ from traitlets.config import Config
 
 from tests.processes import run
 from tests.waiting import until
+from tfgpu_magic.ground.message import msg
 from tfgpu_magic.isolate import executor, user_code
 from tfgpu_magic.isolate.cells.jobs import Job
 from tfgpu_magic.isolate.executor import IsolatedExecutor
@@ -40,7 +41,7 @@ class Back:
     def __call__(self) -> None:
         self.asked += 1
         if self.refuses:
-            raise StillParked("not now")
+            raise StillParked(msg("not now"))
         assert self.gate is not None
         self.gate.open()
 

@@ -142,7 +142,7 @@ RUNNING = {
 def test_what_runs_is_named_and_parks_once_it_has_ended(people: Parkable, begin: str, end: str, said: str) -> None:
     people.run(begin)
     answer = people.run(PARK)
-    assert said in answer, answer
+    assert str(said) in answer, answer
     digest = people.finds(end)
     people.park()
     assert people.finds() == digest

@@ -18,12 +18,13 @@ from tests.processes import on, program, run
 from tests.sizes import LITTLE, MIB
 from tests.tf.on_machine import held, here
 from tests.waiting import until
+from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.parking import arrays as arrays_module
 from tfgpu_magic.parking.arrays import MovedArrays
-from tfgpu_magic.parking.frameworks import UNREADABLE, ParkingError
+from tfgpu_magic.parking.frameworks import UNREADABLE
 from tfgpu_magic.parking.frameworks import tensorflow as parked
 from tfgpu_magic.simgpu import Machine
 
@@ -98,7 +99,7 @@ def test_a_gpu_that_is_gone_or_smaller_is_told_before_anything_is_tried_and_anot
         ):
             try:
                 moved.move_back(lambda: False)
-            except ParkingError as error:
+            except Refused as error:
                 said = str(error)
         assert re.fullmatch(why.format(uuid), said), (name, said)
     assert len(moved._moved) == len(kept)
@@ -112,7 +113,7 @@ def test_where_the_gpu_is_lost_the_data_is_there_as_arrays() -> None:
     kept = variables(*TWELVE)
     before, moved = [one.numpy().tobytes() for one in kept], away()
     here().lose(0)
-    with pytest.raises(ParkingError, match="is gone or lost"):
+    with pytest.raises(Refused, match="is gone or lost"):
         moved.move_back()
     moved.make_unreadable()
     made, count, _ = moved.in_host_memory({"kept": kept, "epochs": 3})
@@ -151,7 +152,7 @@ def test_what_was_emptied_cannot_be_read_in_any_way() -> None:
         lambda: first.assign_add(value), lambda: tf.raw_ops.ReadVariableOp(resource=first.handle, dtype=tf.float32),
     ]  # fmt: skip
     for way in ways:
-        with pytest.raises(RuntimeError, match=re.escape(UNREADABLE)):
+        with pytest.raises(RuntimeError, match=re.escape(str(UNREADABLE))):
             way()
     made, count, _ = moved.in_host_memory([*kept, brain, other, "text"])
     assert made["0"].tobytes() == value.tobytes()

@@ -13,7 +13,7 @@ import pytest
 from tfgpu_magic.ground import host
 from tfgpu_magic.parking import automatic
 from tfgpu_magic.parking.automatic import Automatic
-from tfgpu_magic.parking.parts import PARK
+from tfgpu_magic.parking.table import PARK
 from tfgpu_magic.policy.word import ParsedLine
 
 

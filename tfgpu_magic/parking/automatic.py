@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from concurrent import futures
 from typing import Any
 
@@ -16,6 +17,7 @@ from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.answer import Document
 from tfgpu_magic.ground.host import UseWatch
+from tfgpu_magic.ground.message import Message, in_a_row, msg
 from tfgpu_magic.ground.units import seconds
 from tfgpu_magic.machine.board import wanted
 from tfgpu_magic.parking.kernel.process import Attempt, GatedProcess, uninterrupted
@@ -30,6 +32,7 @@ LONGEST_PAUSE = 300.0  # the most that this becomes, until a cell runs again
 TIMES = ("10m", "20m", "1h", "off")
 """Values of `--auto` to offer."""
 
+UNKNOWN = msg("`{text}` is not understood.")
 _OFF = TIMES[-1]
 _log = logging.getLogger(__name__)
 
@@ -98,7 +101,7 @@ class Automatic(UseWatch):
 
     def _have_parked(self) -> None:
         """Begin on the thread that runs its cells, if that has a loop, and wait until it is parked."""
-        begun = futures.Future[tuple[tuple[str, ...], Attempt | None]]()
+        begun = futures.Future[tuple[Sequence[Message], Attempt | None]]()
 
         def begin() -> None:
             try:
@@ -114,10 +117,9 @@ class Automatic(UseWatch):
         else:
             begin()
         against, leaves = begun.result()
-        if leaves is not None:
-            against = tuple(filter(None, [leaves.wait(lambda _: None)]))
+        trouble = leaves.wait() if leaves else None
         if against or leaves:
-            _log.debug("parked by itself: %s", " ".join(against) or "done")
+            _log.debug("parked by itself: %s", in_a_row([*against, trouble]) if against or trouble else "done")
 
 
 _current: Automatic | None = None
@@ -130,7 +132,7 @@ def answer(line: ParsedLine, shell: Any, process: GatedProcess) -> Document:
     rest, flags = separate(line.rest.split(), known, line.word.forms)
     off = flags.get(AUTO) == _OFF
     if rest or AUTO not in flags or (off and WHEN_NEEDED in flags):
-        raise line.word.error(f"`{line.text}` is not understood.")
+        raise line.word.error(UNKNOWN(text=line.text))
     after = None if off else seconds(flags[AUTO])
     magics = host.magics(shell)  # which stop what watches cells when they go
     if _current is not None:
@@ -138,9 +140,10 @@ def answer(line: ParsedLine, shell: Any, process: GatedProcess) -> Document:
         magics.watches = tuple(one for one in magics.watches if one is not _current)
         _current = None
     if after is None:
-        return Document(f"This {host.here()} is not parked by itself any more.")
+        return Document(msg("This {here} is not parked by itself any more.", here=host.here()))
     _current = Automatic(shell, process, after, when_needed=WHEN_NEEDED in flags)
     _current.start()
     magics.watches = (*magics.watches, _current)
     when = " and another process of yours finds no room on its GPUs" if WHEN_NEEDED in flags else ""
-    return Document(f"This {host.here()} is parked by itself when no cell has run for {flags[AUTO]}{when}.")
+    by_itself = "This {here} is parked by itself when no cell has run for {time}{when}."
+    return Document(msg(by_itself, here=host.here(), time=flags[AUTO], when=when))

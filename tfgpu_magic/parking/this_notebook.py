@@ -8,11 +8,12 @@ from functools import cache
 from typing import Any
 
 from tfgpu_magic.ground import host
+from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.parking.arrays import MovedArrays, described
 from tfgpu_magic.parking.frameworks import Staying
 from tfgpu_magic.parking.kernel.process import GatedProcess
-from tfgpu_magic.parking.outcome import BUSY, UNLOADED, ParkOutcome
+from tfgpu_magic.parking.other_notebooks import BUSY, UNLOADED, ParkOutcome
 
 
 @cache
@@ -22,14 +23,18 @@ def this_process(shell: Any) -> tuple[GatedProcess, MovedArrays]:
     return GatedProcess(shell, arrays), arrays
 
 
-def park(shell: Any, show: Callable[[str], object] = lambda _: None) -> ParkOutcome:
-    """Park this process, in which no cell runs; `show` takes sentences on the progress."""
+def park(shell: Any, show: Callable[[Message | None], object] = bool) -> ParkOutcome:
+    """Park this process, in which no cell runs; `show` takes messages on the progress, if there is any."""
     process, arrays = this_process(shell)
     begun = time.monotonic()
     if against := process.park(show):
         return ParkOutcome(False, against)
-    seconds = time.monotonic() - begun
-    first = f"Parked in {seconds:.1f} s: {rounded(arrays.size)} in host memory; {staying(arrays.stays)}."
+    first = msg(
+        "Parked in {seconds} s: {size} in host memory; {stays}.",
+        seconds=f"{time.monotonic() - begun:.1f}",
+        size=rounded(arrays.size),
+        stays=staying(arrays.stays),
+    )
     return ParkOutcome(True, [first, *described(arrays.stays)])
 
 
@@ -45,7 +50,8 @@ def park_for_another(before: float) -> ParkOutcome:
     return ParkOutcome(False, [BUSY]) if time.time() > before else park(shell)
 
 
-def staying(stays: Sequence[Staying]) -> str:
-    """Return how much stays on the GPU, in words."""
+def staying(stays: Sequence[Staying]) -> Message:
+    """Return how much stays on the GPU."""
     size = sum(one.size or 0 for one in stays)
-    return f"{rounded(size)} and CUDA's context stay on the GPU" if size else "CUDA's context stays on the GPU"
+    context = msg("CUDA's context stays on the GPU")
+    return msg("{size} and CUDA's context stay on the GPU", size=rounded(size)) if size else context

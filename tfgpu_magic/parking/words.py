@@ -11,29 +11,31 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any
 
-from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.answer import Document
-from tfgpu_magic.ground.message import in_a_row
+from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.machine.owners.pids import notebook_of
 from tfgpu_magic.parking import automatic, other_notebooks
 from tfgpu_magic.parking.arrays import MovedArrays, about, check, described
+from tfgpu_magic.parking.frameworks import refused
 from tfgpu_magic.parking.kernel import ipython
 from tfgpu_magic.parking.kernel.gate import ProgressDisplay
-from tfgpu_magic.parking.kernel.process import WITHOUT
+from tfgpu_magic.parking.kernel.process import without
+from tfgpu_magic.parking.other_notebooks import NOT_PARKED
 from tfgpu_magic.parking.this_notebook import park, staying, this_process
 from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import ParsedLine
 
 _CHECK, _WITHOUT = "--check", "--without-gpu"
+_PROGRAM = msg("A notebook or an IPython session can be parked, and this is a program.")
 
 
 def answer(line: ParsedLine) -> Document | None:
     """Do what a line asks for, or have it done when the cell has ended."""
     shell = host.shell()
     if shell is None:
-        raise Refused("A notebook or an IPython session can be parked, and this is a program.", verdict=None)
+        raise refused(_PROGRAM)
     if line.word.name == "unpark":
         return _unpark(shell, line)
     if line.rest == _CHECK:
@@ -41,7 +43,7 @@ def answer(line: ParsedLine) -> Document | None:
     if automatic.AUTO in line.rest or automatic.WHEN_NEEDED in line.rest:
         return automatic.answer(line, shell, this_process(shell)[0])
     if line.rest.startswith("-"):
-        raise Refused(in_a_row((f"`{line.text}` is not understood.", line.word.forms)), verdict=None)
+        raise line.word.error(automatic.UNKNOWN(text=line.text))
     if line.rest:
         pid, called = other_notebooks.find(line.rest, notebook_of(shell))
         if pid != os.getpid():
@@ -61,44 +63,48 @@ def _park_below_cell(shell: Any) -> None:
     """Park this process, and show below the cell what became of it."""
     display = ProgressDisplay(shell)
     outcome = park(shell, display)
-    first, *rest = outcome.lines if outcome.parked else ["Not parked.", *outcome.lines]
-    back = ["All is back before the next cell runs."] * outcome.parked
-    display.show_now("\n".join([first, *back, *rest]))
+    first, *rest = outcome.lines
+    back = [first, msg("All is back before the next cell runs."), *rest]
+    display.show_now(in_lines(back if outcome.parked else [NOT_PARKED, *outcome.lines]))
 
 
 def _checked(shell: Any) -> Document:
     process, _ = this_process(shell)
     if process.without:
-        return Document(WITHOUT.format(host.here()))
+        return Document(without())
     found = check()
-    against = [*process.against(), *found.reasons]
-    time_ = "" if found.seconds is None else f" in {about(found.seconds)}"
-    first = f"{rounded(found.leaving)} can go to host memory{time_}; {staying(found.stays)}. Nothing was changed."
-    return Document(
-        *[first] * bool(found.leaving), *(f"It cannot be parked now: {one}" for one in against), *described(found.stays)
+    leaves = msg(
+        "{size} can go to host memory{time}; {stays}. Nothing was changed.",
+        size=rounded(found.leaving),
+        time="" if found.seconds is None else f" in {about(found.seconds)}",
+        stays=staying(found.stays),
     )
+    against = [msg("It cannot be parked now: {why}", why=why) for why in (*process.against(), *found.reasons)]
+    return Document(*[leaves] * bool(found.leaving), *against, *described(found.stays))
 
 
 def _unpark(shell: Any, line: ParsedLine) -> Document:
     names, flags = separate(line.rest.split(), {_WITHOUT: ""}, line.word.forms)
     process, arrays = this_process(shell)
     if bool(names) is not bool(flags):
-        raise Refused(in_a_row((f"`{line.text}` is not understood.", line.word.forms)), verdict=None)
+        raise line.word.error(automatic.UNKNOWN(text=line.text))
     if not process.without:
-        return Document(f"This {host.here()} is not parked: a cell runs only once all is back on the GPU.")
-    if not names:
-        return Document(WITHOUT.format(host.here()))
+        back = "This {here} is not parked: a cell runs only once all is back on the GPU."
+        return Document(msg(back, here=host.here()))
     if unknown := [name for name in names if name not in shell.user_ns]:
-        raise Refused(f"There is no variable `{unknown[0]}`.", verdict=None)
-    return Document(*(_bind(shell.user_ns, name, arrays) for name in names), WITHOUT.format(host.here()))
+        raise refused(msg("There is no variable `{name}`.", name=unknown[0]))
+    return Document(*(_bind(shell.user_ns, name, arrays) for name in names), without())
 
 
-def _bind(names: dict[str, Any], name: str, arrays: MovedArrays) -> str:
-    """Bind a name to what is in host memory of its value, and say what it is now."""
+def _bind(names: dict[str, Any], name: str, arrays: MovedArrays) -> Message:
+    """Bind a name to what is in host memory of its value, and return what it is now."""
     made, count, errors = arrays.in_host_memory(names[name])
-    failed = f" {len(errors)} could not be read, and stay as they were: {errors[0]}" if errors else ""
+    text = "{count} could not be read, and stay as they were: {error}"
+    failed = msg(text, count=len(errors), error=errors[0]) if errors else None
     if not count:
-        return f"`{name}` is as it was: {failed.strip() or 'no variable or tensor was found in it.'}"
+        why = failed or msg("no variable or tensor was found in it.")
+        return msg("`{name}` is as it was: {why}", name=name, why=why)
     names[name] = made
     several = f"a dict with {count} NumPy array{'s' * (count > 1)}"
-    return f"`{name}` is now {several if isinstance(made, dict) else 'a NumPy array'}.{failed}"
+    now = several if isinstance(made, dict) else "a NumPy array"
+    return in_a_row([msg("`{name}` is now {now}.", name=name, now=now), failed])

@@ -18,25 +18,29 @@ from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.objects import is_a, namespace, of_kinds, of_module
 from tfgpu_magic.frameworks.tensorflow import arrays, devices
 from tfgpu_magic.frameworks.tensorflow.framework import FRAMEWORK
-from tfgpu_magic.parking.frameworks import UNREADABLE, Movable, Staying, Survey
+from tfgpu_magic.ground.message import Line, msg
+from tfgpu_magic.parking.frameworks import UNREADABLE, Movable, Staying, Survey, why
 
 _MULTI_DEVICE = ("tensorflow.python.data.ops.multi_device_iterator_ops", "OwnedMultiDeviceIterator")
 _ITERATOR = ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")
 _CALLS_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 """The operations by which a graph calls Python."""
 
-KEEPS = "TensorFlow gives memory back only under `growth --release`. Run `%tf_gpu growth --release --restart`"
-CALLS_PYTHON = (
+KEEPS = msg(
+    "TensorFlow gives memory back only under `growth --release`. Run `{line}`",
+    line=Line("growth --release", restarts=True),
+)
+CALLS_PYTHON = msg(
     "A tf.data iterator may call Python code at any time, and with it use the GPU. Delete the iterator first (`del` "
     "and its name)."
 )
-PREFETCHES = (
+PREFETCHES = msg(
     "A tf.data iterator prefetches to the GPU, and may use it at any time. Delete the iterator first (`del` and its "
     "name)."
 )
-_ITERATES = "a tf.data iterator reads this variable"
-_SHARED = "an eager tensor shares this memory"
-_EAGER = "TensorFlow cannot replace it in place"
+_ITERATES = msg("a tf.data iterator reads this variable")
+_SHARED = msg("an eager tensor shares this memory")
+_EAGER = msg("TensorFlow cannot replace it in place")
 
 
 class Variable:
@@ -129,7 +133,7 @@ def survey(objects: Sequence[object], foreign: Sequence[int]) -> Survey:  # noqa
         try:
             address = _address_of(one)
         except Exception as error:  # it has no value, or is of a type that cannot be read there
-            stays.append(Staying(variable.name, None, str(error) or type(error).__name__))
+            stays.append(Staying(variable.name, None, why(error)))
             continue
         if {address, id(handle)} & iterated - {None}:
             stays.append(Staying(variable.name, one.size, _ITERATES))
@@ -173,7 +177,7 @@ def _refusing(call: Callable[..., Any]) -> Callable[..., Any]:
     def execute(*args: Any) -> Any:
         flat = (one for some in args for one in (some if isinstance(some, (list, tuple)) else (some,)))
         if any(id(getattr(one, "_handle", one)) in _unreadable for one in flat):  # C code reads a variable itself
-            raise RuntimeError(UNREADABLE)
+            raise RuntimeError(str(UNREADABLE))
         return call(*args)
 
     return execute

@@ -19,14 +19,19 @@ from typing import Any, TypeAlias
 
 from IPython.display import display
 
+from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground.answer import Document
+from tfgpu_magic.ground.message import Message
 
 SOON = 0.7  # seconds that need no explanation
 EVERY = 1.0  # seconds between two sentences in a terminal, at the least
 
 
-class StillParked(Exception):
-    """The GPU state is not back; the text says why, and what to do next."""
+class StillParked(Refused):
+    """The GPU state is not back; the message says why, and what to do next."""
+
+    def __init__(self, reason: Message) -> None:
+        super().__init__(reason, verdict=None)
 
 
 Block: TypeAlias = Callable[["Gate"], Iterator[str]]
@@ -113,24 +118,24 @@ class ProgressDisplay:
     def __init__(self, shell: Any) -> None:
         self._in_kernel = hasattr(shell, "kernel")
         self._begun = self._shown_at = time.monotonic()
-        self._text = ""
+        self._message: Message | None = None
         self._place: Any = None
 
-    def __call__(self, text: str) -> None:
-        """Show a text in place of the one before, if the cell has waited long enough."""
+    def __call__(self, message: Message | None) -> None:
+        """Show a message, if there is any, in place of the one before, if the cell has waited long enough."""
         now = time.monotonic()
-        if not text or text == self._text or now - self._begun < SOON:
+        if message is None or message == self._message or now - self._begun < SOON:
             return
-        if self._text and not self._in_kernel and now - self._shown_at < EVERY:
+        if self._message is not None and not self._in_kernel and now - self._shown_at < EVERY:
             return
         self._shown_at = now
-        self.show_now(text)
+        self.show_now(message)
 
-    def show_now(self, text: str) -> None:
-        """Show a text in place of the one before."""
-        self._text, document = text, Document(*text.splitlines())
+    def show_now(self, message: Message) -> None:
+        """Show a message in place of the one before."""
+        self._message, document = message, Document(*str(message).splitlines())
         if not self._in_kernel:
-            print(text, flush=True)
+            print(document, flush=True)
         elif self._place is None:
             self._place = display(document, display_id=True)  # type: ignore[no-untyped-call]  # IPython's
         else:

@@ -24,8 +24,9 @@ from typing import Any, Literal
 
 from IPython.core.error import UsageError
 
-from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground.host import quiet_comms
+from tfgpu_magic.ground.message import in_a_row, msg
+from tfgpu_magic.parking.frameworks import refused
 from tfgpu_magic.parking.kernel.gate import Gate, StillParked
 
 _CELL = "execute_request"
@@ -47,8 +48,9 @@ _STATES = frozenset({"request_states", "request_state"})
 """What it asks for: the state of all widgets, or, where no answer comes soon, of each."""
 _PLAIN = ("ipywidgets.", "tfgpu_magic.")
 """Where the classes of widgets are whose state is read without code of the user's."""
-_PARKED = "This notebook is parked: bring its memory back first."
+_PARKED = msg("This notebook is parked: bring its memory back first.")
 """Why a page's question is not answered: what completes a name, shows its help, looks into a debugger, or evaluates."""
+_NOT_RUN = msg("The cell was not run.")
 _DEAF = 1.0
 """Seconds after a message's wait in vain in which widgets' messages are not heard: they came while it waited."""
 
@@ -71,7 +73,8 @@ def block_cells(shell: Any, go_without: Callable[[Sequence[str]], None], gate: G
         try:
             go_without(without[1].split()) if without else gate.come(in_cell=True)
         except StillParked as error:
-            options["preprocessing_exc_tuple"] = (UsageError, UsageError(f"The cell was not run. {error}"), None)
+            usage = UsageError(str(in_a_row([_NOT_RUN, error.message])))
+            options["preprocessing_exc_tuple"] = (UsageError, usage, None)
             raw_cell = raw_cell.strip() or "pass"  # a blank one would succeed, and its expressions be evaluated
         return await run(raw_cell, *args, **options)
 
@@ -103,7 +106,7 @@ def at_end_of_cell(shell: Any, do: Callable[[], object]) -> None:
     kernel = shell.kernel
     asked = kernel.get_parent("shell") if hasattr(kernel, "finish_metadata") else {}
     if asked.get("header", {}).get("msg_type") != _CELL:
-        raise Refused("It is parked when a cell has ended, and no cell says this: say it in one.", verdict=None)
+        raise refused(msg("It is parked when a cell has ended, and no cell says this: say it in one."))
     cell, finish = _number(asked), kernel.finish_metadata
     if getattr(finish, "cell", None) == cell:  # it was asked for twice
         return
@@ -151,8 +154,8 @@ class _Messages:
         if does == "shows" and self._put_off(name, message):
             return
         if does == "tells":
-            answer: dict[str, object] = {"status": "error", "ename": "Parked", "evalue": _PARKED, "traceback": []}
-            answer |= {"success": False, "message": _PARKED} if name == "debug_request" else {}
+            answer: dict[str, object] = {"status": "error", "ename": "Parked", "evalue": str(_PARKED), "traceback": []}
+            answer |= {"success": False, "message": str(_PARKED)} if name == "debug_request" else {}
             self._kernel.session.send(message[0], f"{name.removesuffix('request')}reply", answer, parent, ident)
         elif does != "runs" or self._back(name):
             await _done(handler(*message))
