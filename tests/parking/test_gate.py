@@ -66,7 +66,7 @@ def test_what_a_loop_has_waiting_for_the_user_is_named(begin: Callable[[Any], ob
     async def show() -> list[str]:
         loop, own = asyncio.get_running_loop(), asyncio.current_task()
         kept = begin(loop)
-        found = list(running_code.waiting(loop))
+        found = list(running_code.waiting_in(loop))
         assert own is not kept
         return found
 
@@ -76,7 +76,7 @@ def test_what_a_loop_has_waiting_for_the_user_is_named(begin: Callable[[Any], ob
 
 def test_a_loop_whose_parts_are_not_known_here_makes_parking_refuse() -> None:
     loop: Any = asyncio.new_event_loop()
-    gate = Gate(Back(), [lambda _: running_code.waiting(loop)])
+    gate = Gate(Back(), [lambda _: running_code.waiting_in(loop)])
     scheduled = loop.__dict__.pop("_scheduled")
     try:
         (said,) = gate.close()

@@ -25,7 +25,17 @@ from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.machine.board import wanted as wanted_board
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.parking import host_memory, without_gpu
-from tfgpu_magic.parking.frameworks import LEAST, Movable, Mover, Staying, Survey, refused, tensorflow, torch, why
+from tfgpu_magic.parking.frameworks import (
+    LEAST,
+    Movable,
+    Mover,
+    Staying,
+    Survey,
+    message_of,
+    refusal,
+    tensorflow,
+    torch,
+)
 from tfgpu_magic.policy.fit import holders
 from tfgpu_magic.policy.process_state import Stage
 
@@ -144,14 +154,14 @@ class MovedArrays:
         self._came_back = ()
         found = survey()
         if found.reasons:
-            raise refused(in_a_row([*found.reasons, *described(found.stays)]))
+            raise refusal(in_a_row([*found.reasons, *stay_messages(found.stays)]))
         self.stays = found.stays
         try:
             self._take_out(found, wanted, show)
             _give_back()
         except Exception as error:
             show(msg("Moving everything back to the GPU."))
-            raise refused(in_a_row([why(error), self._taken_back()])) from error
+            raise refusal(in_a_row([message_of(error), self._taken_back()])) from error
         finally:
             host.announce(wait=True)
 
@@ -164,7 +174,7 @@ class MovedArrays:
             with host_memory.room(size, wanted):
                 for one in batch:
                     if not wanted():
-                        raise refused(msg("It was interrupted."))
+                        raise refusal(msg("It was interrupted."))
                     self._moved.append(one)
                     one.take_out()
             moved += size
@@ -314,10 +324,10 @@ def _check_gpus(sizes: Mapping[str, int]) -> None:
     for uuid, size in doubtful.items():
         gpu, needed = there.get(uuid), rounded(size)
         if gpu is None and uuid not in free:
-            raise refused(msg("GPU {uuid}, to which {size} must come back, is gone or lost.", uuid=uuid, size=needed))
+            raise refusal(msg("GPU {uuid}, to which {size} must come back, is gone or lost.", uuid=uuid, size=needed))
         if gpu is not None and gpu.usable is not None and gpu.usable < size:
             small = "GPU {uuid} has {usable}, and {size} must come back to it."
-            raise refused(msg(small, uuid=uuid, usable=rounded(gpu.usable), size=needed))
+            raise refusal(msg(small, uuid=uuid, usable=rounded(gpu.usable), size=needed))
 
 
 def _by_gpu(arrays: Sequence[Movable]) -> Counter[str]:
@@ -343,7 +353,7 @@ def about(seconds: float) -> str:
     return "less than 1 s" if seconds < 1 else f"about {seconds:.0f} s"
 
 
-def described(stays: Sequence[Staying]) -> list[Message]:
+def stay_messages(stays: Sequence[Staying]) -> list[Message]:
     """Return a sentence for each thing that stays, the largest first."""
     first = sorted(stays, key=lambda one: -(one.size or 0))[:NAMED]
     sizes = [f" ({rounded(one.size)})" if one.size else "" for one in first]

@@ -25,7 +25,7 @@ from tfgpu_magic.policy.arguments import separate
 from tfgpu_magic.policy.word import ParsedLine
 
 AUTO, WHEN_NEEDED = "--auto", "--when-needed"
-LOOK_EVERY = 1.0  # seconds between two looks whether room is wanted
+CHECK_EVERY = 1.0  # seconds between two looks whether room is wanted
 AGAIN_AFTER = 15.0  # seconds until what could not be parked is tried again; each time twice as long
 LONGEST_PAUSE = 300.0  # the most that this becomes, until a cell runs again
 
@@ -72,7 +72,7 @@ class Automatic(UseWatch):
 
     _turned = _used
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Return the seconds for which it has to be idle yet."""
         now = time.monotonic()
         used_at = now if self._running or self._process.parked else max(self._used_at, self._process.back_at)
@@ -83,30 +83,30 @@ class Automatic(UseWatch):
         while not self._ended:
             if self._wake.wait(wait):
                 self._wake.clear()
-            wait = self._left()
+            wait = self._seconds_left()
             if wait <= 0:
-                wait = self._tried()
+                wait = self._try_to_park()
 
-    def _tried(self) -> float:
+    def _try_to_park(self) -> float:
         """Park it, if anything of it is on a GPU and wanted there; return the seconds until the next look."""
         gpus = set(cuda.contexts())
         if self._when_needed and not gpus & wanted.by_others():
-            return LOOK_EVERY
+            return CHECK_EVERY
         if gpus:
-            self._have_parked()
+            self._park()
         if self._process.parked:
             return self._after_seconds
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
         return pause
 
-    def _have_parked(self) -> None:
+    def _park(self) -> None:
         """Begin on the thread that runs its cells, if that has a loop, and wait until it is parked."""
         begun = futures.Future[tuple[Sequence[Message], Attempt | None]]()
 
         def begin() -> None:
             try:
                 with uninterrupted():  # the loop may have had a cell to run before
-                    due = not self._ended and self._left() <= 0
+                    due = not self._ended and self._seconds_left() <= 0
                     begun.set_result(self._process.begin_to_park() if due else ((), None))
             except BaseException as error:
                 begun.set_exception(error)

@@ -14,7 +14,7 @@ from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.machine.board.directory import BoardDirectory
-from tfgpu_magic.parking.frameworks import refused
+from tfgpu_magic.parking.frameworks import refusal
 
 LEAST_MARGIN = 4096 * MIB
 """Bytes that must be left over, or a tenth of the whole, whichever is more."""
@@ -36,7 +36,7 @@ def room(size: int, wanted: Callable[[], bool] = lambda: True) -> Iterator[None]
     """
     with locked(_LOCK, wanted):
         if missing := shortage(size):
-            raise refused(missing)
+            raise refusal(missing)
         yield
 
 
@@ -59,7 +59,7 @@ def locked(name: str, wanted: Callable[[], bool], waits: Callable[[], object] = 
             stack.callback(os.close, fd)
             while not _try_lock(fd):
                 if not wanted():
-                    raise refused(msg("Another process of yours is moving memory, and this one was called off."))
+                    raise refusal(msg("Another process of yours is moving memory, and this one was called off."))
                 waits()
                 time.sleep(_TRY_EVERY)
             stack.callback(fcntl.flock, fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it open, too

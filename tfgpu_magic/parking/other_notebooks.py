@@ -87,20 +87,20 @@ def find(name: str, own: str) -> tuple[int, str]:
 def find_among(name: str, named: Mapping[int, str]) -> tuple[int, str]:
     """Return the pid of the one of some notebooks, by their pids, that a name means, and what it is called."""
     if name.isdecimal():
-        return int(name), _called(int(name), named)
+        return int(name), _display_name(int(name), named)
     found = [pid for pid, path in named.items() if f"/{path}".endswith(f"/{PurePath(name)}")]
     if len(found) == 1:
-        return found[0], _called(found[0], named)
+        return found[0], _display_name(found[0], named)
     if found:
         several = "{name} is the name of several: {notebooks}. Write the pid instead."
-        raise PolicyError(msg(several, name=repr(name), notebooks=_listed(found, named)))
-    others = {pid: _called(pid, named) for pid in sorted(named) if pid != os.getpid()}
-    there = msg("There are: {notebooks}.", notebooks=_listed(others, others)) if others else None
+        raise PolicyError(msg(several, name=repr(name), notebooks=_list_text(found, named)))
+    others = {pid: _display_name(pid, named) for pid in sorted(named) if pid != os.getpid()}
+    there = msg("There are: {notebooks}.", notebooks=_list_text(others, others)) if others else None
     nobody = msg("No other notebook of yours that holds GPU memory is called {name}.", name=repr(name))
     raise PolicyError(in_a_row([nobody, there]))
 
 
-def park(pid: int, called: str) -> Document:
+def park(pid: int, name: str) -> Document:
     """Park another notebook, and return what went to host memory and what stays.
 
     Raises:
@@ -109,10 +109,10 @@ def park(pid: int, called: str) -> Document:
     """
     outcome = ask_to_park(pid)
     if not outcome.parked:
-        raise Refused(in_a_row(outcome.lines), verdict=msg("{called} is not parked.", called=called))
+        raise Refused(in_a_row(outcome.lines), verdict=msg("{called} is not parked.", called=name))
     first, *rest = outcome.lines
     back = msg("All is back before its next cell runs.")
-    return Document(msg("{called}: {first}", called=called, first=first), back, *rest)
+    return Document(msg("{called}: {first}", called=name, first=first), back, *rest)
 
 
 def ask_to_park(pid: int) -> ParkOutcome:
@@ -184,9 +184,9 @@ def _runs_a_cell(pid: int) -> bool:
     return report is None or bool(report.busy)
 
 
-def _called(pid: int, named: Mapping[int, str]) -> str:
+def _display_name(pid: int, named: Mapping[int, str]) -> str:
     return plain(PurePath(named.get(pid, "")).name, longest=_LONGEST) or f"The notebook with pid {pid}"
 
 
-def _listed(pids: Iterable[int], named: Mapping[int, str]) -> str:
+def _list_text(pids: Iterable[int], named: Mapping[int, str]) -> str:
     return ", ".join(f"{plain(named[pid], longest=_LONGEST)} (pid {pid})" for pid in pids)

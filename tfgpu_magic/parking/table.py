@@ -13,7 +13,7 @@ PARK = Word(
     takes=True,
     tried=("suspend", "pause", "hibernate", "checkpoint", "swap", "offload", "sleep"),
     instead="`%tf_gpu park` moves this notebook's variables and tensors to host memory until its next cell.",
-    home="tfgpu_magic.parking.words",
+    home="tfgpu_magic.parking.this_notebook",
     group="Park",
 )
 UNPARK = Word(
@@ -24,6 +24,6 @@ UNPARK = Word(
     flags=(("--without-gpu", True),),
     tried=("resume", "wake", "restore", "unpause"),
     instead="A parked notebook comes back by itself before its next cell runs.",
-    home="tfgpu_magic.parking.words",
+    home="tfgpu_magic.parking.this_notebook",
     group="Park",
 )

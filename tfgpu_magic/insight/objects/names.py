@@ -111,7 +111,7 @@ class NamedMemory:
     rest: bool = False
 
 
-def name(steps: Iterable[Step]) -> Name:
+def make_name(steps: Iterable[Step]) -> Name:
     """Make the name of what is reached by steps, the first of them from nowhere."""
     parts: list[str] = []
     scopes: list[Scope] = []

@@ -114,7 +114,7 @@ def _of_traceback(traceback: TracebackType) -> Iterator[Child]:
     yield Step(), traceback.tb_next
 
 
-def _suspended(kind: Kind, thing: Any, frame: FrameType | None) -> Iterator[Child]:
+def _of_suspended(kind: Kind, thing: Any, frame: FrameType | None) -> Iterator[Child]:
     scope = Scope(kind, thing.__name__)
     if frame is not None:  # it has not ended
         for variable, value in local_variables(frame).items():
@@ -151,9 +151,9 @@ def _of_ndarray(array: Any) -> Iterator[Child]:
 _CHILDREN: dict[int, Callable[[Any], Iterable[Child]]] = {
     id(FunctionType): _of_function,
     id(TracebackType): _of_traceback,
-    id(GeneratorType): lambda one: _suspended("generator", one, one.gi_frame),
-    id(CoroutineType): lambda one: _suspended("coroutine", one, one.cr_frame),
-    id(AsyncGeneratorType): lambda one: _suspended("generator", one, one.ag_frame),
+    id(GeneratorType): lambda one: _of_suspended("generator", one, one.gi_frame),
+    id(CoroutineType): lambda one: _of_suspended("coroutine", one, one.cr_frame),
+    id(AsyncGeneratorType): lambda one: _of_suspended("generator", one, one.ag_frame),
 }
 """By the id of the class: one of the user's need not have a hash."""
 
@@ -229,7 +229,7 @@ def _steps(holder: Any) -> dict[int, Step]:
 def _elements(holder: Any) -> dict[int, Step]:
     """Return the steps to the elements of a container; those of a set cannot be written."""
     if is_a(holder, dict):
-        return _first((value, Step(f"[{written(key)}]")) for key, value in items(holder))
+        return _first((value, Step(f"[{key_text(key)}]")) for key, value in items(holder))
     if is_a(holder, tuple) and (fields := _fields(type(holder))):
         named = zip(fields, tuple.__iter__(holder), strict=False)
         return _first((value, Step(f".{field}")) for field, value in named)
@@ -266,10 +266,10 @@ def _fields(kind: type) -> tuple[str, ...]:
     return ()
 
 
-def written(key: object) -> str:
+def key_text(key: object) -> str:
     """Return a key as it is written between brackets; of an object with code of its own, the name of its class."""
     if type(key) is tuple and all(id(type(part)) in _WRITABLE for part in key):
-        return ", ".join(map(written, key)) if key else "()"
+        return ", ".join(map(key_text, key)) if key else "()"
     if id(type(key)) not in _WRITABLE:
         return f"<{class_name(type(key))}>"
     text = repr(key)

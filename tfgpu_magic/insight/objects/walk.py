@@ -10,7 +10,7 @@ import gc
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from tfgpu_magic.insight.objects.names import NOWHERE, Name, Step, name
+from tfgpu_magic.insight.objects.names import NOWHERE, Name, Step, make_name
 from tfgpu_magic.insight.objects.references import LEAVES, Child, Labels, children_of
 
 MOST = 2_000_000
@@ -83,7 +83,7 @@ class Walk:
 
     def name(self, place: int) -> Name:
         """Return the name of the object at a place by the first way to it."""
-        return name(self._way(place))
+        return make_name(self._way(place))
 
     def others(self, place: int) -> list[Name]:
         """Return other names of an object: of other ways to it, and by other names of what is on the way."""
@@ -92,7 +92,7 @@ class Walk:
         while place != NOWHERE and self._again:
             thing = self._things[place]
             for before, step in self._again.get(id(thing), ()):
-                found.append(name([*self._way(before), self._step(before, step, thing), *below]))
+                found.append(make_name([*self._way(before), self._step(before, step, thing), *below]))
             below.insert(0, self._step(self._parents[place], self._steps.get(place), thing))
             place = self._parents[place]
         return found[:MOST_NAMES]

@@ -39,26 +39,26 @@ def shortage(error: BaseException) -> Shortage | None:
     An error that a program has caught counts where another one was raised *from* it, and as a part of a group. One
     that another came up beside, while it was handled, is the program's own affair.
     """
-    for one in _related(error):
+    for one in _with_causes(error):
         found = registry.shortage(one)
         if found is not None:
             return _with_size(found, one)
     return None
 
 
-def from_call(error: BaseException) -> bool:
+def is_of_call(error: BaseException) -> bool:
     """Tell whether an error was raised in another process: of an isolated call, or of a pool of Python's."""
     causes = [one.__cause__ for one in (error, error.__cause__) if one is not None]
     return any(isinstance(one, ChildTraceback) or type(one).__name__ in _REMOTE for one in causes)
 
 
-def of_variable(error: BaseException) -> bool:
+def is_for_variable(error: BaseException) -> bool:
     """Tell whether memory was missing for a variable that was being made."""
-    names = {frame.f_code.co_name for one in _related(error) for frame, _ in traceback.walk_tb(one.__traceback__)}
+    names = {frame.f_code.co_name for one in _with_causes(error) for frame, _ in traceback.walk_tb(one.__traceback__)}
     return not names.isdisjoint(_MAKE_VARIABLES)
 
 
-def _related(error: BaseException) -> Iterator[BaseException]:
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
     """Give an error, those that it was raised from, and those of a group."""
     waiting, seen = [error], set[int]()
     while waiting and len(seen) < MOST:

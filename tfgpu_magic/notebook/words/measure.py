@@ -8,7 +8,7 @@ from typing import Any
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.ground.host import shell as here
 from tfgpu_magic.ground.message import in_a_row
-from tfgpu_magic.insight import fit
+from tfgpu_magic.insight import recommend
 from tfgpu_magic.insight.tracker import CellMeasure
 from tfgpu_magic.notebook.words.table import MEASURED
 from tfgpu_magic.policy.arguments import separate
@@ -31,7 +31,7 @@ def answer(line: ParsedLine) -> object:
     """Have the cell measured; or return how much to ask for."""
     flags = _flags(line)
     if list(flags) == [_FIT]:
-        return fit.fitting()
+        return recommend.recommendation()
     _measure(here(), flags)
     return None
 

@@ -19,12 +19,12 @@ UNREADABLE = msg(
 )
 
 
-def refused(message: Message) -> Refused:
+def refusal(message: Message) -> Refused:
     """Return the error that something cannot be parked, moved or brought back now; the message says why."""
     return Refused(message, verdict=None)
 
 
-def why(error: Exception) -> Message:
+def message_of(error: Exception) -> Message:
     """Return what went wrong, whatever error it is."""
     return error.message if isinstance(error, TfGpuError) else msg("{text}", text=str(error) or type(error).__name__)
 

@@ -19,7 +19,7 @@ from tfgpu_magic.frameworks.objects import is_a, namespace, of_kinds, of_module
 from tfgpu_magic.frameworks.tensorflow import arrays, devices
 from tfgpu_magic.frameworks.tensorflow.framework import FRAMEWORK
 from tfgpu_magic.ground.message import Line, msg
-from tfgpu_magic.parking.frameworks import UNREADABLE, Movable, Staying, Survey, why
+from tfgpu_magic.parking.frameworks import UNREADABLE, Movable, Staying, Survey, message_of
 
 _MULTI_DEVICE = ("tensorflow.python.data.ops.multi_device_iterator_ops", "OwnedMultiDeviceIterator")
 _ITERATOR = ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")
@@ -123,7 +123,7 @@ def survey(objects: Sequence[object], foreign: Sequence[int]) -> Survey:  # noqa
         for place in (_address_of(one), id(handle))
     }
     eager = {one.address for one in found if one.what != "variable"}
-    stays = [Staying(_called(one), one.size, _EAGER) for one in found if one.what != "variable"]
+    stays = [Staying(_array_name(one), one.size, _EAGER) for one in found if one.what != "variable"]
     gpus = {one.name: uuid for uuid, there in devices.logical().items() for one in there}
     leaves: dict[int, Variable] = {}
     for one in found:
@@ -133,7 +133,7 @@ def survey(objects: Sequence[object], foreign: Sequence[int]) -> Survey:  # noqa
         try:
             address = _address_of(one)
         except Exception as error:  # it has no value, or is of a type that cannot be read there
-            stays.append(Staying(variable.name, None, why(error)))
+            stays.append(Staying(variable.name, None, message_of(error)))
             continue
         if {address, id(handle)} & iterated - {None}:
             stays.append(Staying(variable.name, one.size, _ITERATES))
@@ -205,7 +205,7 @@ def _address_of(found: Array) -> int | None:
     return arrays.address(read(_handle(found), found.dtype))
 
 
-def _called(found: Array) -> str:
+def _array_name(found: Array) -> str:
     shape = "×".join(map(str, found.shape)) or "one element"
     return f"{found.dtype} {found.what} of {shape}" if found.dtype else found.what
 

@@ -34,7 +34,7 @@ class StillParked(Refused):
         super().__init__(reason, verdict=None)
 
 
-Block: TypeAlias = Callable[["Gate"], Iterator[str]]
+Blocker: TypeAlias = Callable[["Gate"], Iterator[str]]
 """Blocks one way in through a gate, and yields the names of what may use the GPU and cannot be blocked."""
 
 
@@ -45,9 +45,9 @@ class Gate:
     `in_cell` it is for a cell, below which its wait is shown.
     """
 
-    def __init__(self, come: Callable[..., None], blocks: Sequence[Block]) -> None:
+    def __init__(self, come: Callable[..., None], blockers: Sequence[Blocker]) -> None:
         self.come = come
-        self._blocks = blocks
+        self._blockers = blockers
         self._undo = contextlib.ExitStack()
         self.closed = False
 
@@ -58,7 +58,7 @@ class Gate:
             gc.disable()
             self._undo.callback(gc.enable)
         names: list[str] = []
-        for block in self._blocks:
+        for block in self._blockers:
             try:
                 names += block(self)
             except Exception as error:  # whatever it is, nobody knows then what runs while the state is away

@@ -26,7 +26,7 @@ from IPython.core.error import UsageError
 
 from tfgpu_magic.ground.host import quiet_comms
 from tfgpu_magic.ground.message import in_a_row, msg
-from tfgpu_magic.parking.frameworks import refused
+from tfgpu_magic.parking.frameworks import refusal
 from tfgpu_magic.parking.kernel.gate import Gate, StillParked
 
 _CELL = "execute_request"
@@ -106,7 +106,7 @@ def at_end_of_cell(shell: Any, do: Callable[[], object]) -> None:
     kernel = shell.kernel
     asked = kernel.get_parent("shell") if hasattr(kernel, "finish_metadata") else {}
     if asked.get("header", {}).get("msg_type") != _CELL:
-        raise refused(msg("It is parked when a cell has ended, and no cell says this: say it in one."))
+        raise refusal(msg("It is parked when a cell has ended, and no cell says this: say it in one."))
     cell, finish = _number(asked), kernel.finish_metadata
     if getattr(finish, "cell", None) == cell:  # it was asked for twice
         return

@@ -19,10 +19,10 @@ from tfgpu_magic.ground.host import here
 from tfgpu_magic.ground.message import Line, Message, msg
 from tfgpu_magic.parking import host_memory
 from tfgpu_magic.parking.arrays import MovedArrays, Show
-from tfgpu_magic.parking.frameworks import why
+from tfgpu_magic.parking.frameworks import message_of
 from tfgpu_magic.parking.kernel import ipython, running_code
 from tfgpu_magic.parking.kernel.gate import (
-    Block,
+    Blocker,
     Gate,
     ProgressDisplay,
     StillParked,
@@ -85,7 +85,7 @@ class Attempt:
         try:
             self._move(lambda: self.wanted, partial(setattr, self, "_progress"))
         except Exception as error:  # those who wait must hear of it
-            trouble = why(error)
+            trouble = message_of(error)
         self._trouble.set_result(trouble)
         host_memory.trim()  # while whoever has waited goes on
 
@@ -100,11 +100,11 @@ class GatedProcess:
 
     def __init__(self, shell: Any, arrays: MovedArrays) -> None:
         cells = partial(ipython.block_cells, shell, self._go_without)
-        ways: list[Block] = [cells, partial(running_code.block, shell), partial(block_exit, shell)]
+        blockers: list[Blocker] = [cells, partial(running_code.block, shell), partial(block_exit, shell)]
         if hasattr(shell, "kernel"):
-            ways.append(partial(ipython.block_messages, shell.kernel))
+            blockers.append(partial(ipython.block_messages, shell.kernel))
         self._shell, self._arrays = shell, arrays
-        self._gate = Gate(self._come, ways)
+        self._gate = Gate(self._come, blockers)
         self._turn = threading.RLock()  # held while an attempt begins or ends
         self._attempt: Attempt | None = None
         self.back_at = float("-inf")
@@ -143,7 +143,7 @@ class GatedProcess:
             if self._gate.closed:
                 return (), None
             if self.without:
-                return (without(),), None
+                return (goes_without(),), None
             try:
                 names = self._gate.close()  # before: a cell may begin on another thread until then
                 against = tuple(_against(names, busy=running_code.cell_runs(self._shell)))
@@ -151,7 +151,7 @@ class GatedProcess:
                     self._attempt = Attempt(partial(self._move_out, wanted), out=True)
                     return (), self._attempt
             except Exception as error:
-                against = (why(error),)
+                against = (message_of(error),)
             self._open_if_back()
             return against, None
 
@@ -242,7 +242,7 @@ class GatedProcess:
                     self._open_if_back()
 
 
-def without() -> Message:
+def goes_without() -> Message:
     """Return that this process goes on without what was moved away."""
     return msg("This {here} goes on without what was parked. Save that, and restart.", here=here())
 
