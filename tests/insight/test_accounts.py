@@ -11,7 +11,6 @@ from tests.sizes import MIB
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.insight.objects import roots, search
 from tfgpu_magic.insight.objects.accounts import Buffer, accounts, buffers, merge_overlapping, size_rests
-from tfgpu_magic.insight.objects.names import Name, Scope
 
 ON = ("TensorFlow", "GPU:0")
 
@@ -93,10 +92,3 @@ def test_the_rest_is_what_is_in_use_beyond_the_arrays() -> None:
     assert (first.framework, first.in_use, first.unaccounted) == ("JAX", None, None)
     assert (second.device, second.found, second.unaccounted) == ("GPU:0", MIB, 2 * MIB)
     assert (third.device, third.found, third.unaccounted) == ("GPU:1", 0, MIB)
-
-
-def test_scopes_tell_names_apart() -> None:
-    here, there = Name(("x",)), Name(("x",), (Scope("function", "train"),))
-
-    assert here != there
-    assert here.expression == there.expression == "x"

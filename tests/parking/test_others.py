@@ -32,16 +32,6 @@ def said(outcome: ParkOutcome) -> tuple[bool, str]:
     return outcome.parked, "\n".join(map(str, outcome.lines))
 
 
-def test_a_kernel_parks_itself_when_it_is_asked(trained: Parkable) -> None:
-    outcome = other_notebooks.ask_to_park(trained.pid)
-    again = other_notebooks.ask_to_park(trained.pid)
-
-    assert outcome.parked, outcome
-    assert "in host memory; CUDA's context stays on the GPU." in str(outcome.lines[0])
-    assert said(again) == (True, "It is parked already.")
-    assert trained.finds() == trained.digest
-
-
 def test_a_kernel_in_a_cell_is_not_parked_nor_later(trained: Parkable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(other_notebooks, "BEGIN_TIMEOUT", 0.1)
     asked = trained.client.execute("input()", allow_stdin=True)
@@ -63,14 +53,6 @@ def test_what_is_no_kernel_is_not_asked(other: Notebook) -> None:
         asked = other_notebooks.ask_to_park(pid)
         assert said(asked) == (False, f"Process {pid} is no kernel of a notebook of yours.")
     other.run("child.kill(); child.wait()")
-
-
-def test_a_kernel_without_the_extension_says_what_to_do(other: Notebook) -> None:
-    other.run("%unload_ext tfgpu_magic")
-    outcome = other_notebooks.ask_to_park(other.pid)
-    other.run("%load_ext tfgpu_magic")
-
-    assert said(outcome) == (False, str(UNLOADED))
 
 
 def test_a_name_is_the_end_of_a_path_or_a_pid() -> None:

@@ -125,7 +125,6 @@ async def watches():
         await asyncio.sleep(0.05)
 task = asyncio.create_task(watches())
 """
-TIMER = "timer = threading.Timer(600, fill); timer.name = 'later'; timer.start()"
 RUNNING = {
     "a thread that trains": (TRAINS, "over.set(); trainer.join(); fill()", "while it is parked: trainer. Stop them"),
     "a timer": (

@@ -21,7 +21,7 @@ from tests.parking.test_host_memory import host_room
 from tests.parking.variables import TWELVE, content, digest, failing, fill, variables
 from tests.processes import on
 from tests.sizes import LITTLE, MIB
-from tests.tf.on_machine import held, here
+from tests.tf.on_machine import held
 from tests.waiting import until
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground.message import Message, msg
@@ -179,24 +179,6 @@ def test_how_long_it_will_take_is_measured_and_how_far_it_is_is_shown() -> None:
         "80 MiB of 84 MiB are in host memory; N s more.",
         "84 MiB of 84 MiB are in host memory; N s more.",
     ]
-    assert len(kept) == 4
-    assert content() == before
-
-
-@on("8GiB")
-def test_without_room_on_the_gpu_it_is_tried_again_until_there_is_some() -> None:
-    kept = variables(*[16 * MIB] * 4)
-    before, shown, moved = content(), list[Message](), MovedArrays()
-    moved.move_out()
-    neighbour = here().add_neighbour("7.6GiB@0")
-    with mock.patch.object(arrays_module, "_TRY_EVERY", 0.0):
-        moved.move_back(lambda: len(shown) < 3, shown.append)
-
-    assert len(shown) == 3
-    assert "GPU 0 does not have 256 MiB free yet. Trying again every second." in str(shown[-1])
-    assert moved.any_moved()
-    neighbour.stop()
-    moved.move_back()
     assert len(kept) == 4
     assert content() == before
 

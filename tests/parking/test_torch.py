@@ -242,18 +242,6 @@ def test_where_a_storage_fails_what_had_left_is_back(when: str, monkeypatch: pyt
         assert model.content() == before
 
 
-def test_an_interrupt_before_any_storage_takes_back_what_has_left() -> None:
-    model = Model()
-    model.step()
-    before, total = model.content(), len(survey().leaves)
-    for number in range(0, total, total // 8):
-        moves, asked = MovedArrays(), iter([True] * number)
-        with pytest.raises(Refused, match=r"It was interrupted\. Everything is back on the GPU\."):
-            moves.move_out(lambda asked=asked: next(asked, False))  # type: ignore[misc]
-        assert not moves.any_moved()
-        assert model.content() == before
-
-
 def test_what_does_not_come_back_is_still_in_host_memory_and_comes_at_the_next_try(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -61,7 +61,7 @@ class Curve:
     Attributes:
         name: the GPU's name for people.
         points: seconds since the epoch, rising, and bytes in use.
-        limit: what its pools may take; None where that is unknown, or nothing limits them.
+        limit: what its pools may take; None if that is unknown, or nothing limits them.
         cells: the cells that used it, each with its pools on it alone.
     """
 
@@ -196,7 +196,7 @@ def cell_title(cell: CellUse, longest: int) -> str:
 
 
 def _clock(at: float, other: float) -> str:
-    """Write a time, with its day where another time is a day away."""
+    """Write a time, with its day if another time is a day away."""
     return time.strftime("%H:%M:%S" if abs(at - other) < 86400 else "%Y-%m-%d %H:%M", time.localtime(at))
 
 

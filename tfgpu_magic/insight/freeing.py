@@ -198,7 +198,7 @@ def _drop_unnamed() -> tuple[str, ...]:
 
 
 def _give_back() -> dict[str, int]:
-    """Have each framework that can give memory back to the driver; return the bytes by its name, 0 where it fails."""
+    """Make each framework that can give memory back do so; return the bytes by its name, 0 if it fails."""
     given: dict[str, int] = {}
     for framework in registry.freeing():
         given[framework.name] = 0

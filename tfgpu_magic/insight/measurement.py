@@ -34,7 +34,7 @@ class PoolUse(NamedTuple):
         after: in use at the end.
         peak: the most in use at once between the two, `before` included.
         exact: whether the peak is exact; else it is the most that it may have been.
-        limit: what the pool may take; None where that is unknown, or nothing limits it.
+        limit: what the pool may take; None if that is unknown, or nothing limits it.
     """
 
     framework: str
@@ -75,7 +75,7 @@ class HeldChange:
 
     @property
     def delta(self) -> int | None:
-        """What came to it; None where that is unknown."""
+        """What came to it; None if that is unknown."""
         return None if self.before is None or self.after is None else self.after - self.before
 
 
@@ -85,14 +85,14 @@ class Measurement(Answer):
 
     Attributes:
         seconds: how long it took.
-        pools: a `PoolUse` for each pool of the frameworks that use a GPU; empty where none does.
-        gpus: a `HeldChange` for each GPU of which this process held memory; empty where it held none.
+        pools: a `PoolUse` for each pool of the frameworks that use a GPU; empty if none does.
+        gpus: a `HeldChange` for each GPU of which this process held memory; empty if it held none.
         asked: whether the driver was asked.
-        trouble: why it has no figures, in words; empty where it has.
+        trouble: why it has no figures, in words; empty if it has.
         started: the frameworks that began to use a GPU meanwhile.
-        error: the name of the class of the error that ended it; empty where none did.
+        error: the name of the class of the error that ended it; empty if none did.
         simulated: whether the GPUs are those of a simulated machine.
-        what: what was measured, as people call it; empty where that is plain.
+        what: what was measured, as people call it; empty if that is plain.
     """
 
     seconds: float
@@ -107,7 +107,7 @@ class Measurement(Answer):
 
     @property
     def peak(self) -> int:
-        """The highest peak of any pool; 0 where no framework uses a GPU."""
+        """The highest peak of any pool; 0 if no framework uses a GPU."""
         return max((pool.peak for pool in self.pools), default=0)
 
     @property
@@ -117,7 +117,7 @@ class Measurement(Answer):
 
     @property
     def held(self) -> int | None:
-        """What came to what the driver gives this process, on all GPUs together; None where that is unknown."""
+        """What came to what the driver gives this process, on all GPUs together; None if that is unknown."""
         changes = [gpu.delta for gpu in self.gpus if gpu.delta is not None]
         known = self.asked and not self.trouble and len(changes) == len(self.gpus)
         return sum(changes) if known else None
@@ -157,7 +157,7 @@ def held_changes(pid: int, before: Snapshot, after: Snapshot, using: Container[s
         pid: its process id.
         before: the driver's figures at the beginning.
         after: those at the end.
-        using: the UUIDs of the GPUs that the process uses by its own account: where the driver does not list it there,
+        using: the UUIDs of the GPUs that the process uses by its own account: if the driver does not list it there,
             as in some containers, what it holds is unknown.
     """
     then, now = _listed(pid, before), _listed(pid, after)

@@ -111,7 +111,7 @@ class Measuring:
 
     @property
     def held(self) -> int | None:
-        """The bytes that came to what the driver gives this process; None where that is unknown."""
+        """The bytes that came to what the driver gives this process; None if that is unknown."""
         return self.result.held
 
     @property
@@ -165,20 +165,20 @@ def measure(
 ) -> F | Measuring:
     """Measure what a block or a function does to GPU memory: its exact peak, what stays, and what the driver gives.
 
-    Each framework's own allocator tells what is in use and the peak (TensorFlow, PyTorch; JAX tells a peak only where
+    Each framework's own allocator tells what is in use and the peak (TensorFlow, PyTorch; JAX tells a peak only if
     it is higher than all before), for each logical GPU; the driver tells what it gives this process. Nothing is
     imported or started for it. Measurements may nest, and what TensorFlow's and PyTorch's own functions tell of peaks
     stays as it would be. What other threads of the process do meanwhile counts.
 
     Args:
-        function: the function, where this is a decorator.
+        function: the function, if this is a decorator.
         driver: whether the driver is asked before and after, which takes a tenth of a second each time; without it,
             a measurement takes less than a millisecond.
         report: is given the measurement of each call of a function; by default it is printed.
 
     Returns:
         What measures a block. After it, the figures are ``m.peak``, ``m.delta`` (what stayed) and ``m.held`` (what the
-        driver's figure did; None where it is unknown) in bytes, ``m.seconds``, ``m.result.pools`` and
+        driver's figure did; None if it is unknown) in bytes, ``m.seconds``, ``m.result.pools`` and
         ``m.result.gpus``. For a function, it is the function in a form that measures each call.
 
     Examples:

@@ -58,7 +58,7 @@ class Need:
         peaks: the highest of each, of that which its limit bounds.
         limits: what to ask for each.
         context: what CUDA's context takes beside them, about.
-        total: the GPU's memory, or what can be had of it here; None where that is unknown.
+        total: the GPU's memory, or what can be had of it here; None if that is unknown.
     """
 
     framework: str
@@ -76,8 +76,8 @@ class Recommendation:
 
     Attributes:
         needs: what each framework needs of each GPU that it has used.
-        magic: the magic that is to be told.
-        words: what to tell it; empty where no GPU was used.
+        magic: the magic of the line.
+        words: the words of the line; empty if no GPU was used.
     """
 
     needs: tuple[Need, ...]
@@ -184,7 +184,7 @@ def as_document(
     Args:
         found: the figures, and the words.
         failed: what ran out last.
-        trouble: why the driver has not said which GPUs there are, in words; empty where it has.
+        trouble: why the driver has not said which GPUs there are, in words; empty if it has.
         simulated: whether the GPUs are those of a simulated machine.
     """
     if not found.words:

@@ -42,8 +42,8 @@ class Session(Answer):
 
     Attributes:
         record: the data: `Timeline.samples` and `cells`.
-        names: the numbers of the GPUs, by UUID, where they are known.
-        tracked: whether cells are tracked now; None where nothing is to be said of that.
+        names: the numbers of the GPUs, by UUID, if they are known.
+        tracked: whether cells are tracked now; None if nothing is to be said of that.
         simulated: whether the GPUs are those of a simulated machine.
     """
 

@@ -27,7 +27,7 @@ class Level(NamedTuple):
     Attributes:
         gpu: the GPU's UUID.
         in_use: what their objects take, by their own account, together.
-        limit: what their pools may take together; None where that is unknown, or nothing limits one of them.
+        limit: what their pools may take together; None if that is unknown, or nothing limits one of them.
     """
 
     gpu: str
@@ -51,12 +51,12 @@ class CellUse(NamedTuple):
     """What one cell did to GPU memory.
 
     Attributes:
-        number: its number, as in ``In [5]``; None where it has none.
+        number: its number, as in ``In [5]``; None if it has none.
         title: its first line that is no import, magic or comment.
         began: when it began, in seconds since the epoch.
         ended: when it ended.
         pools: what happened in each pool.
-        error: the name of the class of the error that ended it; empty where none did.
+        error: the name of the class of the error that ended it; empty if none did.
     """
 
     number: int | None

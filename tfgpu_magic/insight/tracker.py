@@ -67,7 +67,7 @@ class Tracker(CellWatch):
             display(cell_line(changed))  # type: ignore[no-untyped-call]  # IPython's
 
     def _is_much(self, pool: PoolUse) -> bool:
-        """Tell whether a pool changed much, or was never as full before by as much."""
+        """Return whether a pool changed much, or was never as full before by as much."""
         key = pool.framework, pool.name
         before = max(pool.before, self._highest.get(key, 0))
         self._highest[key] = max(before, pool.peak if pool.exact else pool.after)
@@ -87,7 +87,7 @@ class CellMeasure(CellWatch):
 
     Args:
         shell: IPython's shell.
-        name: the notebook's name that the measurement is put into; empty where it is none.
+        name: the notebook's name that the measurement is put into; empty if it is none.
         fit: whether to say how much to ask for, too.
     """
 
@@ -161,5 +161,5 @@ def stop() -> None:
 
 
 def is_on() -> bool:
-    """Tell whether cells are tracked."""
+    """Return whether cells are tracked."""
     return _tracker is not None

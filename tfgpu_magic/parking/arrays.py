@@ -230,7 +230,7 @@ class MovedArrays:
             host.announce(wait=False)
 
     def make_unreadable(self) -> None:
-        """Have each read of what is in host memory raise an error from now on. All of that stays there for good."""
+        """Make each read of what is in host memory raise an error from now on. All of that stays there for good."""
         self._moved = [*self._moved]  # a way back that hangs may still take arrays from the other list
         for one in sorted(self._moved, key=lambda one: isinstance(one, tensorflow.Variable)):  # PyTorch's may fail
             one.make_unreadable()

@@ -126,7 +126,11 @@ _current: Automatic | None = None
 
 
 def answer(line: ParsedLine, shell: Any, process: GatedProcess) -> Document:
-    """Have this process park itself from now on, or no more, as a line says; `PolicyError`: it is no such line."""
+    """Make this process park itself from now on, or no more, as a line says.
+
+    Raises:
+        PolicyError: it is no such line.
+    """
     global _current
     known = {AUTO: f"{AUTO} after which time?", WHEN_NEEDED: ""}
     rest, flags = separate(line.rest.split(), known, line.word.forms)

@@ -116,7 +116,7 @@ def park(pid: int, name: str) -> Document:
 
 
 def ask_to_park(pid: int) -> ParkOutcome:
-    """Have another notebook of this user's park itself, and wait until it has; it does nothing for a late question.
+    """Make another notebook of this user's park itself, and wait until it has; it does nothing for a late question.
 
     Args:
         pid: the process of its kernel.
@@ -140,7 +140,7 @@ def reports() -> Sequence[Report]:
 
 
 def _ask(path: Path, pid: int, start: int) -> ParkOutcome:
-    from jupyter_client.blocking.client import BlockingKernelClient  # it is there where kernels are
+    from jupyter_client.blocking.client import BlockingKernelClient  # it is installed wherever kernels are
 
     begun = time.monotonic()
     client = BlockingKernelClient(connection_file=str(path))

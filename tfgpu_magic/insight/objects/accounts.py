@@ -24,7 +24,7 @@ _GRAIN = 512
 """Bytes to which allocators round up at most: a view seems to end so much later than the array."""
 
 MOST = 20
-"""Rows that are shown where not all are asked for."""
+"""Rows that are shown if not all are asked for."""
 
 
 class Buffer(NamedTuple):
@@ -48,7 +48,7 @@ class Account:
     Attributes:
         framework: its name.
         device: the GPU, as the framework names it.
-        in_use: bytes by the framework's own figure; None where it has none.
+        in_use: bytes by the framework's own figure; None if it has none.
         found: bytes of the arrays that were found.
     """
 
@@ -59,7 +59,7 @@ class Account:
 
     @property
     def unaccounted(self) -> int | None:
-        """Bytes in use that no array of Python's takes; None where the framework has no figure."""
+        """Bytes in use that no array of Python's takes; None if the framework has no figure."""
         return None if self.in_use is None else max(self.in_use - self.found, 0)
 
     @property
@@ -74,7 +74,7 @@ class Group:
 
     Attributes:
         members: the memory, the largest first.
-        place: the place of that object in the tree; `NOWHERE` where they have none in common.
+        place: the place of that object in the tree; `NOWHERE` if they have none in common.
         partial: whether more memory to which that object leads has rows of its own.
     """
 
@@ -184,7 +184,7 @@ def groups(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int
     Args:
         found: the memory, the largest first.
         leaves: the place in the tree of each; `NOWHERE` of what nothing leads to.
-        parents: the tree: the place of what leads to each object, which is less than its own; `NOWHERE` where a way
+        parents: the tree: the place of what leads to each object, which is less than its own; `NOWHERE` if a way
             begins.
         everything: whether each has a row of its own in any case.
     """

@@ -46,7 +46,7 @@ from tfgpu_magic.frameworks.tensorflow.containers import container, of_graph, st
 from tfgpu_magic.insight.objects.names import Kind, Scope, Step
 
 Child: TypeAlias = "tuple[Step | None, object]"
-"""What an object refers to, and what leads there; None where its label says that."""
+"""What an object refers to, and what leads there; None if its label says that."""
 
 LEAVES = frozenset(
     map(
@@ -62,7 +62,7 @@ LEAVES = frozenset(
 
 
 def children_of(kind: type) -> Callable[[Any], Iterable[Child]] | None:
-    """Return the function that gives what the objects of a class refer to; None where Python's own answer does."""
+    """Return the function that gives what the objects of a class refer to; None if Python's own answer does."""
     if id(kind) in _CHILDREN:
         return _CHILDREN[id(kind)]
     if derives(kind, type):
@@ -94,7 +94,7 @@ def of_frame(frame: FrameType, kind: Kind) -> Iterator[Child]:
 def _of_function(function: FunctionType) -> Iterator[Child]:
     scope = Scope("closure", function.__name__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        for value in gc.get_referents(cell):  # none where it is empty
+        for value in gc.get_referents(cell):  # none if it is empty
             yield Step(name, scope), value
     yield Step(".__defaults__"), function.__defaults__
     yield Step(".__kwdefaults__"), function.__kwdefaults__
@@ -197,7 +197,7 @@ class Labels:
         """Return the step from an object to one that it refers to.
 
         Args:
-            owner: what refers to the first; None where that is not known.
+            owner: what refers to the first; None if that is not known.
             holder: the first object.
             held: what it refers to.
         """

@@ -1,4 +1,4 @@
-"""Where Python and IPython keep objects alive: names, results, errors, running functions; and how these are let go of.
+"""Where Python and IPython keep objects alive: names, results, errors, running functions; and how these are dropped.
 
 Sources: IPython 7.34 to 9, `core/displayhook.py` (`update_user_ns`, `flush`), `core/interactiveshell.py`
 (`run_cell_async`, `_get_exc_info`), `core/ultratb.py` (`tb`). In a program without IPython there is none of it.
@@ -38,7 +38,7 @@ def notebook_names() -> dict[str, Any]:
 
 
 def kept_results() -> Iterator[tuple[str, Any]]:
-    """Return the results that IPython keeps, each with the expression that gives it; empty where none does."""
+    """Return the results that IPython keeps, each with the expression that gives it; empty if none does."""
     here = shell()
     if here is None:
         return
@@ -119,7 +119,7 @@ def delete_names(names: Iterable[str]) -> None:
 
 
 def drop_results(unwanted: Container[int]) -> None:
-    """Let go of results that IPython keeps, by their ids. What the notebook's own names have stays."""
+    """Drop results that IPython keeps, by their ids. What the notebook's own names have stays."""
     here = shell()
     if here is None:
         return
@@ -140,7 +140,7 @@ def drop_results(unwanted: Container[int]) -> None:
 
 
 def drop_errors() -> None:
-    """Let go of the errors that IPython and Python keep."""
+    """Drop the errors that IPython and Python keep."""
     here = shell()
     for name in _LAST:
         if hasattr(sys, name):

@@ -108,7 +108,7 @@ class Search:
         )
 
     def _names(self, buffer: Buffer) -> Iterator[Name]:
-        """Return the names of the arrays that have a memory, the best of each first; none where no way leads to one."""
+        """Return the names of the arrays that have a memory, the best of each first; none if no way leads to one."""
         for array in buffer.arrays:
             place, part = self._places[array], self._arrays[array][1].part
             if place != NOWHERE:
@@ -191,7 +191,7 @@ def collection_paused() -> Iterator[None]:
 
 
 def _arrays() -> tuple[list[tuple[str, Array]], tuple[str, ...]]:
-    """Return every array on a GPU with its framework's name, and the names of the frameworks that tell none.
+    """Return every array on a GPU with its framework's name, and the names of the frameworks that list none.
 
     One framework that fails has none.
     """
@@ -200,11 +200,11 @@ def _arrays() -> tuple[list[tuple[str, Array]], tuple[str, ...]]:
     objects = gc.get_objects() if ready else []
     for framework in ready:
         with contextlib.suppress(Exception):  # as above
-            told = framework.arrays(objects)
-            if told is None:
+            listed = framework.arrays(objects)
+            if listed is None:
                 silent.append(framework.name)
             else:
-                found += [(framework.name, one) for one in told]
+                found += [(framework.name, one) for one in listed]
     return found, tuple(silent)
 
 

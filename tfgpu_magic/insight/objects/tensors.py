@@ -212,11 +212,11 @@ def _of_account(account: Account) -> Message:
 
 
 def _is_short(account: Account) -> bool:
-    """Tell whether more of what is in use is unaccounted than allocators round up."""
+    """Return whether more of what is in use is unaccounted than allocators round up."""
     missing = account.unaccounted or 0
     return missing > 0 and missing >= _WORTH * (account.in_use or 0)
 
 
 def _is_over(account: Account) -> bool:
-    """Tell whether the arrays come to more than is in use, by more than is worth a sentence."""
+    """Return whether the arrays come to more than is in use, by more than is worth a sentence."""
     return account.excess >= _SOME

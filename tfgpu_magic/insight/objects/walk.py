@@ -20,13 +20,13 @@ MOST_NAMES = 4
 """Other ways to an object that are remembered."""
 
 _PLAIN = frozenset(map(id, (dict, tuple)))
-"""The ids of classes whose objects Python does not track where they hold nothing but leaves."""
+"""The ids of classes whose objects Python does not track if they hold nothing but leaves."""
 
 _CLOSED = -2
 
 
 class Walk:
-    """A walk to certain objects, which keeps all objects that it has passed until it is let go.
+    """A walk to certain objects, which keeps all objects that it has passed for as long as it lives.
 
     Attributes:
         missing: the ids of the objects that are still to be found.
@@ -161,5 +161,5 @@ class Walk:
 
 
 def _is_plain(thing: object) -> bool:
-    """Tell whether a container holds nothing but leaves; an untracked one may have NumPy's arrays, too."""
+    """Return whether a container holds nothing but leaves; an untracked one may have NumPy's arrays, too."""
     return not gc.is_tracked(thing) and all(id(type(one)) in LEAVES for one in gc.get_referents(thing))

@@ -57,7 +57,7 @@ MOST_HOLDERS = 5
 """How much of what holds memory is named, the largest first."""
 
 _CONTAINERS = (list, dict, set, deque)
-"""The types of which one is empty when it is made anew: a name that the cell reads is let go of for no other."""
+"""The types of which one is empty when it is made anew: a name that the cell reads is deleted for no other."""
 
 
 class LastExplanation:
@@ -161,7 +161,7 @@ def _biggest(holdings: Sequence[NamedMemory], pool: Pool | None) -> tuple[NamedM
 
 
 def _names_read(number: int | None) -> tuple[frozenset[str], bool | None]:
-    """Return the names that a cell reads, and whether they can be sent; None where it is not known which these are."""
+    """Return the names that a cell reads, and whether they can be sent; None if it is not known which these are."""
     history = getattr(getattr(shell(), "history_manager", None), "input_hist_parsed", [])
     if number is None or not 0 < number < len(history):
         return frozenset(), None
@@ -261,7 +261,7 @@ def _case(
 
 
 def _pool(shortage: Shortage, pools: Sequence[Pool]) -> Pool | None:
-    """Return the pool that an error is about; where it does not tell, the one with the least room."""
+    """Return the pool that an error is about; if it does not tell, the one with the least room."""
 
     def room(pool: Pool) -> float:
         return math.inf if pool.limit is None else pool.limit - pool.level
@@ -271,7 +271,7 @@ def _pool(shortage: Shortage, pools: Sequence[Pool]) -> Pool | None:
 
 
 def _gpu(table: Table, uuids: Collection[str]) -> Gpu | None:
-    """Return of these GPUs the one with least free; where none is known, the only one of the machine, if it is that."""
+    """Return of these GPUs the one with least free; if none is known, the only one of the machine, if it is that."""
     gpus = [row.gpu for row in table.gpus]
     seen = [gpu for gpu in gpus if gpu.uuid in uuids or (not uuids and len(gpus) == 1)]
     known = [gpu for gpu in seen if gpu.free is not None]
@@ -288,7 +288,7 @@ def _with_remedies(case: Explanation, snapshot: Snapshot) -> Explanation:
 
 
 def _limited_by(case: Explanation, snapshot: Snapshot) -> str:
-    """Return who has set the limit, where it was not the user."""
+    """Return who has set the limit, if it was not the user."""
     ceiling, plan = RUNTIME.ceiling, RUNTIME.plan
     gpu = next((gpu for gpu in snapshot.gpus if case.gpu is not None and gpu.uuid == case.gpu.uuid), None)
     if ceiling is not None and gpu is not None and abs(ceiling.bytes(gpu) - sum(case.parts)) < MIB:
@@ -320,7 +320,7 @@ def why(error: BaseException | None = None) -> Why | None:
 
     Returns:
         The explanation, which a notebook shows as HTML or as text; its `explanation` has the figures, in bytes. None
-        where the error is about something else, or none was explained before.
+        if the error is about something else, or none was explained before.
 
     Examples:
         ``except Exception as error: print(tfgpu_magic.why(error) or error)``

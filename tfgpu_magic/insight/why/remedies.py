@@ -215,7 +215,7 @@ def _kept(case: Explanation) -> int:
 def _is_a_result(holding: NamedMemory, cell: int | None) -> bool:
     """Return whether only IPython keeps an array, as the result of another cell.
 
-    What the last error keeps does not count: once it is let go of, the same cell makes it again.
+    What the last error keeps does not count: once it is dropped, the same cell makes it again.
     """
     return all(_gives_a_result(name, cell) for name in (holding.name, *holding.others))
 

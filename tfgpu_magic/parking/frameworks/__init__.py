@@ -52,7 +52,7 @@ class Movable(Protocol):
         """Bring it back to the GPU if it has left that. The copy in host memory stays."""
 
     def make_unreadable(self) -> None:
-        """Have each read on the GPU raise an error with `UNREADABLE` from now on."""
+        """Make each read on the GPU raise an error with `UNREADABLE` from now on."""
 
 
 @dataclass(frozen=True, slots=True)

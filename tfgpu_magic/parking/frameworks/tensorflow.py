@@ -1,6 +1,6 @@
 """TensorFlow's variables: the buffer behind a handle is replaced in place, so that whatever refers to it sees nothing.
 
-That gives memory back only where TensorFlow takes it from CUDA's own pools, under `growth --release`. Variables that
+That gives memory back only if TensorFlow takes it from CUDA's own pools, under `growth --release`. Variables that
 share a buffer, as after `b.assign(a)`, leave together and share one again. An eager tensor cannot be replaced, so it
 stays, and with it a variable whose buffer it shares.
 Source: TensorFlow 2.16 to 2.21, `core/kernels/resource_variable_ops.cc`, `python/data/ops/dataset_ops.py`,
@@ -211,7 +211,7 @@ def _array_name(found: Array) -> str:
 
 
 def _alive(place: tuple[str, str], objects: Sequence[object]) -> list[Any]:
-    """Return the objects of a class, where its module is imported."""
+    """Return the objects of a class, if its module is imported."""
     kind = of_module(*place)
     return [] if kind is None else list(of_kinds(objects, frozenset({id(kind)})))
 
@@ -234,13 +234,13 @@ def _calls_python(function: Any) -> bool:
 
 
 def _sync() -> None:
-    """Wait until all that TensorFlow was told to do has been done by its threads."""
+    """Wait until all that TensorFlow was given to do has been done by its threads."""
     sys.modules[
         "tensorflow.python.eager.context"
     ].context().sync_executors()  # what `async_wait` calls, seven times as fast
 
 
 def _wait() -> None:
-    """Wait until all that TensorFlow was told to do is done, on every GPU."""
+    """Wait until all that TensorFlow was given to do is done, on every GPU."""
     _sync()
     sys.modules["tensorflow"].test.experimental.sync_devices()

@@ -91,7 +91,7 @@ class Storage:
         _synchronize(self._device)
 
     def make_unreadable(self) -> None:
-        """Have PyTorch raise an error at any use of its address."""
+        """Make PyTorch raise an error at any use of its address."""
         sys.modules["torch"]._C._set_storage_data_ptr_access_error_msg(self._storage._cdata, str(UNREADABLE))
 
     def host(self, storage: Any) -> Any:
@@ -247,7 +247,7 @@ def _private_pools() -> bool:
 
 
 def _blocks() -> list[Block] | None:
-    """Return the blocks of PyTorch's allocator that are in use, by address; None where it has no list of them."""
+    """Return the blocks of PyTorch's allocator that are in use, by address; None if it has no list of them."""
     if FRAMEWORK.allocator() != "native":
         return None
     return sorted(

@@ -89,13 +89,13 @@ class Gate:
 
 
 def block_exit(shell: Any, gate: Gate) -> Iterator[str]:
-    """Have this process end without exit functions and finalizers until the gate is opened."""
+    """Make this process end without exit functions and finalizers until the gate is opened."""
     gate.when_open(partial(atexit.unregister, end_without_exit_functions(shell)))
     yield from ()
 
 
 def end_without_exit_functions(shell: Any) -> Callable[[], None]:
-    """Have this process end without exit functions and finalizers, and return what is registered for that.
+    """Make this process end without exit functions and finalizers, and return what is registered for that.
 
     One of the user's that saves a model would save an emptied one over a good file. Python calls first what was
     registered last, so what is registered while the state is away comes before all of them.

@@ -45,9 +45,9 @@ _TOLD = frozenset(
 _WIDGETS = "jupyter.widget.control"
 """The target of the comm by which an opened page asks for the state of all widgets (ipywidgets 8, `widget.py`)."""
 _STATES = frozenset({"request_states", "request_state"})
-"""What it asks for: the state of all widgets, or, where no answer comes soon, of each."""
+"""What it asks for: the state of all widgets, or, if no answer comes soon, of each."""
 _PLAIN = ("ipywidgets.", "tfgpu_magic.")
-"""Where the classes of widgets are whose state is read without code of the user's."""
+"""The packages of widgets whose state is read without code of the user's."""
 _PARKED = msg("This notebook is parked: bring its memory back first.")
 """Why a page's question is not answered: what completes a name, shows its help, looks into a debugger, or evaluates."""
 _NOT_RUN = msg("The cell was not run.")
@@ -89,9 +89,9 @@ def block_cells(shell: Any, go_without: Callable[[Sequence[str]], None], gate: G
 
 
 def at_end_of_cell(shell: Any, do: Callable[[], object]) -> None:
-    """Do something when the cell that runs now has ended, below it, and before its page is told of its end.
+    """Do something when the cell that runs now has ended, below it, and before its page hears of its end.
 
-    It is `Refused` where there is no such cell: a widget's callback runs, or the kernel is none of ipykernel's.
+    It is `Refused` if there is no such cell: a widget's callback runs, or the kernel is none of ipykernel's.
     """
     if not hasattr(shell, "kernel"):
         code = type(shell).run_cell.__code__
@@ -116,7 +116,7 @@ def at_end_of_cell(shell: Any, do: Callable[[], object]) -> None:
             vars(kernel).pop("finish_metadata", None)
             try:
                 do()
-            except (Exception, KeyboardInterrupt):  # whatever it is, the page must be told of the cell's end
+            except (Exception, KeyboardInterrupt):  # whatever it is, the page must hear of the cell's end
                 shell.showtraceback()
         return finish(parent, *args)
 
@@ -164,7 +164,7 @@ class _Messages:
         """Return what a message does: none of the user's code runs, or only what shows its widgets, or any.
 
         The first are cells, which are blocked otherwise, a page's first ones, and those of our own live table; what
-        only asks, as our chooser does in a silent message without a cell, is told that this is parked; what shows
+        only asks, as our chooser does in a silent message without a cell, is answered that this is parked; what shows
         widgets can be put off.
         """
         if name == _CELL:
@@ -190,7 +190,7 @@ class _Messages:
         return "nothing" if comm.comm_id in quiet_comms else "runs"
 
     def _back(self, name: str) -> bool:
-        """Have the state come back for a message, unless it came while another one waited in vain."""
+        """Bring the state back for a message, unless it came while another one waited in vain."""
         if time.monotonic() < self._deaf:
             return False
         try:
@@ -202,7 +202,7 @@ class _Messages:
         return True
 
     def _put_off(self, name: str, message: tuple[Any, Any, Any]) -> bool:
-        """Have the loop that runs now handle a message once the gate is opened; who sent it is answered as at once.
+        """Make the loop that runs now handle a message once the gate is opened; its sender is answered as at once.
 
         Of what a page asks by one comm, the last is answered. It is False if the gate was opened meanwhile.
         """

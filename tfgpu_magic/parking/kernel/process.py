@@ -33,7 +33,7 @@ from tfgpu_magic.parking.kernel.gate import (
 CALL_OFF_TIMEOUT = 10.0  # seconds in which an attempt that was called off should end
 
 LONG = 1.0
-"""Seconds of a return that are told below its cell."""
+"""Seconds from which on the time of a return is shown below its cell."""
 
 OFFER = msg(
     "To save what is in host memory instead, run `{line}`, alone in a cell.", line=Line("unpark --without-gpu NAME")
@@ -167,7 +167,7 @@ class GatedProcess:
             self._gate.open()
 
     def _come(self, *, in_cell: bool = False) -> None:
-        """Have everything back before user code runs, in any thread, or raise `StillParked`."""
+        """Bring everything back before user code runs, in any thread, or raise `StillParked`."""
         shown = ProgressDisplay(self._shell)
         try:
             with on_interrupt(signal.default_int_handler):  # a kernel may have another one by now
@@ -258,7 +258,7 @@ def _against(names: Sequence[str], *, busy: bool) -> Iterator[Message]:
 
 @contextlib.contextmanager
 def on_interrupt(handler: Callable[..., object]) -> Iterator[None]:
-    """Have Ctrl-C and Jupyter's interrupt call a function in the block, if that runs on the main thread."""
+    """Make Ctrl-C and Jupyter's interrupt call a function in the block, if that runs on the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

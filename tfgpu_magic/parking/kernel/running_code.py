@@ -135,7 +135,7 @@ def _is_kernels(handle: Any) -> bool:
 
 
 def package_of(callback: Any) -> str:
-    """Return the package whose code a callback runs first; empty where that is not known."""
+    """Return the package whose code a callback runs first; empty if that is not known."""
     while isinstance(callback, functools.partial):
         callback = callback.func
     names = getattr(getattr(callback, "__func__", callback), "__globals__", {})
