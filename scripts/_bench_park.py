@@ -19,7 +19,7 @@ from typing import Any
 
 from scripts._scratch import scratch
 from tfgpu_magic.ground.units import BINARY
-from tfgpu_magic.parking.arrays import MovedArrays
+from tfgpu_magic.parking.arrays import MovedArrays, Show
 from tfgpu_magic.simgpu import Machine
 
 KIB, MIB, GIB = (BINARY[unit] for unit in ("KiB", "MiB", "GiB"))
@@ -153,9 +153,7 @@ class _Watched(MovedArrays):
         super().__init__()
         self.waits: list[float] = []
 
-    def move_out(
-        self, wanted: Callable[[], bool] = lambda: True, show: Callable[[str], object] = lambda _: None
-    ) -> None:
+    def move_out(self, wanted: Callable[[], bool] = lambda: True, show: Show = bool) -> None:
         """Do so, and note the longest time in seconds between two turns of that thread."""
         over, turns = threading.Event(), [time.perf_counter()]
 

@@ -12,7 +12,7 @@ import pytest
 
 import tfgpu_magic
 from tfgpu_magic.notebook.words import table
-from tfgpu_magic.parking.parts import PARK, UNPARK
+from tfgpu_magic.parking.table import PARK, UNPARK
 from tfgpu_magic.policy.parser import POLICY_WORDS
 
 HOUSE = Path(tfgpu_magic.__file__).parent
@@ -246,7 +246,7 @@ def test_nothing_of_parking_is_imported_before_it_is_asked_for() -> None:
         "import tfgpu_magic.notebook.loading, tfgpu_magic.notebook.words.table, tfgpu_magic.policy.parser"
     )
 
-    words = {"tfgpu_magic.parking", "tfgpu_magic.parking.parts"}
+    words = {"tfgpu_magic.parking", "tfgpu_magic.parking.table"}
     assert not [name for name in first if name.startswith("tfgpu_magic.parking") and name not in words]
 
 

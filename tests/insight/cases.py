@@ -42,7 +42,7 @@ def row(held: float, owner: str = "eval.ipynb", *, who: Any = "mine", state: str
 
 def case(**facts: Any) -> Explanation:
     """Return a lack of 2 GiB where the limit is 1 GiB, with facts of its own."""
-    given: dict[str, Any] = {"time": 10_000.0, "seen": 10_000.0, "error": "ResourceExhaustedError"}
+    given: dict[str, Any] = {"time": 10_000.0, "seen": 10_000.0}
     given |= {"shortage": shortage(), "cause": "limit", "pool": pool(0.4, peak=0.5, capped=True), "gpu": gpu()}
     return Explanation(**(given | facts))
 

@@ -10,8 +10,7 @@ import pytest
 from tests.sizes import MIB
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.insight.objects import roots, search
-from tfgpu_magic.insight.objects.accounts import Buffer, accounts, buffers, rested, shared
-from tfgpu_magic.insight.objects.names import Name, Scope
+from tfgpu_magic.insight.objects.accounts import Buffer, accounts, buffers, merge_overlapping, size_rests
 
 ON = ("TensorFlow", "GPU:0")
 
@@ -54,23 +53,23 @@ def shapes(found: Iterable[Buffer]) -> list[tuple[int, tuple[int, ...]]]:
 def test_what_shares_memory_counts_once(
     arrays: list[tuple[str, Array]], found: list[tuple[int, tuple[int, ...]]]
 ) -> None:
-    assert shapes(shared(arrays)) == found
+    assert shapes(merge_overlapping(arrays)) == found
 
 
 def test_a_name_has_alone_what_no_other_name_leads_to(monkeypatch: pytest.MonkeyPatch) -> None:
     own, common = SimpleNamespace(), SimpleNamespace()
     arrays = [(ON[0], array(size)[1]._replace(thing=thing)) for size, thing in ((MIB, own), (2 * MIB, common))]
     monkeypatch.setattr(search, "_arrays", lambda: (arrays, ()))
-    monkeypatch.setattr(roots, "names", lambda: {"model": [own, common], "batch": common})
+    monkeypatch.setattr(roots, "notebook_names", lambda: {"model": [own, common], "batch": common})
 
-    assert (search.alone("model", ON), search.alone("batch", ON)) == (MIB, 0)
+    assert (search.bytes_held_alone("model", ON), search.bytes_held_alone("batch", ON)) == (MIB, 0)
 
 
 def test_an_iterator_takes_what_no_array_does_up_to_its_bound() -> None:
     arrays = [array(MIB, 0), array(2 * MIB, what="dataset iterator", rest=True)]
 
     def taken(in_use: int) -> list[int]:
-        return [one.size for one in rested(shared(arrays), arrays, {ON: in_use})]
+        return [one.size for one in size_rests(merge_overlapping(arrays), arrays, {ON: in_use})]
 
     assert taken(2 * MIB) == [MIB, MIB]
     assert taken(9 * MIB) == [MIB, 2 * MIB]
@@ -81,7 +80,7 @@ def test_iterators_without_a_bound_share_what_is_left_by_all_others() -> None:
     endless = array(0, what="dataset iterator", rest=True)
     arrays = [endless, array(MIB, 0), endless, array(2 * MIB, what="dataset iterator", rest=True)]
 
-    found = rested(shared(arrays), arrays, {ON: 9 * MIB})
+    found = size_rests(merge_overlapping(arrays), arrays, {ON: 9 * MIB})
     assert shapes(found) == [(MIB, (1,)), (2 * MIB, (3,)), (6 * MIB, (0, 2))]
 
 
@@ -93,10 +92,3 @@ def test_the_rest_is_what_is_in_use_beyond_the_arrays() -> None:
     assert (first.framework, first.in_use, first.unaccounted) == ("JAX", None, None)
     assert (second.device, second.found, second.unaccounted) == ("GPU:0", MIB, 2 * MIB)
     assert (third.device, third.found, third.unaccounted) == ("GPU:1", 0, MIB)
-
-
-def test_scopes_tell_names_apart() -> None:
-    here, there = Name(("x",)), Name(("x",), (Scope("function", "train"),))
-
-    assert here != there
-    assert here.expression == there.expression == "x"

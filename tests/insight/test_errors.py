@@ -67,9 +67,9 @@ def test_errors_of_calls_are_told_from_those_of_this_process() -> None:
     passed_on = RuntimeError(OOM)
     passed_on.__cause__ = type("RemoteTraceback", (Exception,), {})()  # as `multiprocessing` and executors have it
 
-    assert errors.from_call(sent(DIRECT))
-    assert errors.from_call(passed_on)
-    assert not errors.from_call(raised(FROM))
+    assert errors.is_of_call(sent(DIRECT))
+    assert errors.is_of_call(passed_on)
+    assert not errors.is_of_call(raised(FROM))
 
 
 class Array:

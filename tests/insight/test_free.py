@@ -167,7 +167,7 @@ def test_where_the_driver_does_not_tell_what_is_held_tensorflow_tells_what_went_
     assert "TensorFlow gave 256 MiB back to the driver, which does not tell" in freed([f"x = {BIG}"], "x").text
 
 
-KEPT = [
+LAST = [
     ([f"x = {BIG}", "x"], "", "nothing became free, and 256 MiB are in use"),
     (
         ["z = [x]", "y = {'a': z}", "del x", "z"],
@@ -181,7 +181,7 @@ KEPT = [
 @on("1x8GiB")
 def test_what_has_a_name_stays_and_what_another_name_keeps_is_told() -> None:
     begin()
-    for sources, names, told in KEPT:
+    for sources, names, told in LAST:
         gone = freed(sources, names)
 
         assert gone.after >= 256 * MIB, sources

@@ -23,7 +23,7 @@ from tfgpu_magic.frameworks.tensorflow import arrays as tensorflow_arrays
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.insight.objects.accounts import Account, Group
 from tfgpu_magic.insight.objects.search import Search
-from tfgpu_magic.insight.objects.tensors import called, holders, tensors
+from tfgpu_magic.insight.objects.tensors import largest_holders, name_text, tensors
 from tfgpu_magic.policy.process_state import Stage
 
 ENOUGH = 0.95
@@ -103,7 +103,7 @@ def found(*sources: str) -> Found:
     if sources:
         cells(*SETUP, *sources)
     taken = tensors(everything=True)
-    return Found({called(one.name, one.others): one.size >> 20 for one in taken.holdings}, taken.accounts)
+    return Found({name_text(one.name, one.others): one.size >> 20 for one in taken.holdings}, taken.accounts)
 
 
 def apart(sources: Iterable[str]) -> Iterator[str]:
@@ -325,7 +325,7 @@ def test_in_an_errors_handler_it_tells_the_largest() -> None:
     try:
         fill()
     except tf.errors.ResourceExhaustedError:
-        names = [called(one.name) for one in holders()[0].holdings[:2]]
+        names = [name_text(one.name) for one in largest_holders()[0].holdings[:2]]
 
     assert names == [f"batches[{number}], in fill(), kept by the last error" for number in (0, 1)]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tests.sizes import GIB, MIB
+from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.insight import timeline
 from tfgpu_magic.insight.measurement import PoolUse
-from tfgpu_magic.insight.timeline import CellUse, Level, Sample, Timeline, levels
+from tfgpu_magic.insight.timeline import CellUse, Level, Sample, Timeline
 
 
 def sample(at: float, in_use: int, gpu: str = "GPU-0") -> Sample:
@@ -18,9 +19,11 @@ def cell(number: int) -> CellUse:
 
 
 def test_levels_are_those_of_each_gpu_over_all_pools_and_frameworks() -> None:
-    found = levels([("a", 1, 10), ("b", 2, 20), ("a", 3, 30), ("b", 4, None), ("b", 5, 50)])
+    line = Timeline()
+    given = [("a", 1, 10), ("b", 2, 20), ("a", 3, 30), ("b", 4, None), ("b", 5, 50)]
+    line.sample(Pool("", "", gpu, in_use, 0, limit=limit) for gpu, in_use, limit in given)
 
-    assert found == (Level("a", 4, 40), Level("b", 11, None))
+    assert line.samples()[0].levels == (Level("a", 4, 40), Level("b", 11, None))
 
 
 def test_a_level_line_takes_two_samples_however_long_it_is() -> None:

@@ -19,8 +19,8 @@ import pytest
 
 from tfgpu_magic.insight.objects.names import NOWHERE, Step
 from tfgpu_magic.insight.objects.references import local_variables
-from tfgpu_magic.insight.objects.search import without_collections
-from tfgpu_magic.insight.objects.tensors import called
+from tfgpu_magic.insight.objects.search import collection_paused
+from tfgpu_magic.insight.objects.tensors import name_text
 from tfgpu_magic.insight.objects.walk import Walk
 
 
@@ -43,7 +43,7 @@ def found(array: object, **names: object) -> str | None:
     walk.start((Step(name), value) for name, value in names.items())
     walk.run(to_the_end=True)
     place = walk.place(array)
-    return None if place == NOWHERE else called(walk.name(place))
+    return None if place == NOWHERE else name_text(walk.name(place))
 
 
 def generating(array: object) -> Generator[object, None, None]:
@@ -311,7 +311,7 @@ def test_another_thread_may_change_what_is_passed() -> None:
     sys.setswitchinterval(1e-6)
     thread.start()
     try:
-        with without_collections():  # as every search is made
+        with collection_paused():  # as every search is made
             names = {found(array, x=changing) for _ in range(9)}
     finally:
         over.set()

@@ -15,7 +15,7 @@ from tfgpu_magic.ground.rows import ProcessRow
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.insight.objects.names import Name, NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import Explanation
-from tfgpu_magic.insight.why.remedies import Trial, remedies
+from tfgpu_magic.insight.why.remedies import Trial, remedies, shut, smaller
 from tfgpu_magic.policy import parser
 
 
@@ -104,7 +104,7 @@ def test_a_full_gpu_is_left_for_another_or_for_the_time_when_an_idle_notebook_is
     found = remedies(crowded, Fits(words=["pick --need 4.5GiB; growth"]))
 
     assert [(way.kind, way.words) for way in found[:2]] == [("restart", "pick --need 4.5GiB; growth"), ("shut", "")]
-    assert [way.row.process.pid for way in found if way.row is not None] == [2]
+    assert found[1] == shut(crowded, row(3, pid=2))
 
 
 def test_nobody_is_shut_down_for_a_restart_that_is_open_anyhow() -> None:
@@ -171,13 +171,11 @@ def test_a_call_is_not_helped_by_a_restart() -> None:
     ],
 )
 def test_how_much_smaller_it_must_be_is_told_where_that_is_known(facts: dict[str, Any], size: int | None) -> None:
-    *_, smaller = remedies(case(**facts), Fits())
-
-    assert (smaller.kind, smaller.size) == ("smaller", size)
+    assert remedies(case(**facts), Fits())[-1] == smaller(size)
 
 
 def test_an_isolated_call_is_nobodys_to_shut_down() -> None:
     call, other = changed(row(8, pid=8), call=True), row(4)
     found = case(cause="gpu", pool=pool(0.4, None, grows=True), gpu=gpu(1), processes=(call, other))
 
-    assert [way.row for way in remedies(found, Fits()) if way.row is not None] == [other]
+    assert [way for way in remedies(found, Fits()) if way.kind == "shut"] == [shut(found, other)]

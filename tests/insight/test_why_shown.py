@@ -48,7 +48,7 @@ def test_other_errors_are_left_alone() -> None:
 
     assert "Error in callback" not in "".join(one.text for one in others)
     assert found is None
-    assert nothing.value == NONE
+    assert nothing.value == str(NONE)
 
 
 @on("1x8GiB")
@@ -110,7 +110,7 @@ def test_it_keeps_nothing_of_the_error() -> None:
 DEFECT = RuntimeError("a defect of ours")
 
 
-@pytest.mark.parametrize("where", ["explaining._look", "errors.shortage", "explaining.display"])
+@pytest.mark.parametrize("where", ["explaining._read_gpus", "errors.shortage", "explaining.display"])
 @on("1x8GiB")
 def test_a_defect_of_ours_is_not_seen(where: str) -> None:
     take_time()

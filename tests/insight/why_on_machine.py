@@ -7,7 +7,7 @@ import re
 from tests.magic.shell import Seen, cells
 from tests.slack import SLACK
 from tfgpu_magic.insight.why import explaining
-from tfgpu_magic.insight.why.explaining import KEPT
+from tfgpu_magic.insight.why.explaining import LAST
 from tfgpu_magic.insight.why.explanation import Explanation
 
 FULL = (
@@ -27,7 +27,7 @@ def take_time() -> None:
 def seen(*sources: str) -> tuple[list[Seen], Explanation | None]:
     """Return what people see of cells, and what was explained last."""
     take_time()
-    return cells(*sources), KEPT.last
+    return cells(*sources), LAST.last
 
 
 def failed(*sources: str) -> tuple[Seen, Explanation]:

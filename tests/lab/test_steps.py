@@ -22,11 +22,12 @@ from tfgpu_magic import policy
 from tfgpu_magic.doctor.checks.idle import idle
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import MonitorError, PolicyError
+from tfgpu_magic.ground.message import msg
 from tfgpu_magic.ground.report import GpuUse, Parked
 from tfgpu_magic.ground.rows import Notebook, ProcessRow, Table
 from tfgpu_magic.lab import steps
 from tfgpu_magic.lab.steps import IdleSteps
-from tfgpu_magic.parking.outcome import ParkOutcome
+from tfgpu_magic.parking.other_notebooks import ParkOutcome
 from tfgpu_magic.policy.settings import removed
 from tfgpu_magic.server.kernels import Kernels
 
@@ -86,7 +87,7 @@ class Rig:
         self.cpu += 30.0  # to find what could leave takes a while
         self.table = replace(self.table, processes=tuple(changed(one, unused=1500.0) for one in self.table.processes))
         self.meanwhile()
-        return ParkOutcome(self.parks, ["Stop them first."])
+        return ParkOutcome(self.parks, [msg("Stop them first.")])
 
     def meanwhile(self) -> None:
         """What happens while a kernel is asked to park itself."""

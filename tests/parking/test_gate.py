@@ -22,6 +22,7 @@ from traitlets.config import Config
 
 from tests.processes import run
 from tests.waiting import until
+from tfgpu_magic.ground.message import msg
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.cells.jobs import Job
 from tfgpu_magic.isolate.executor import IsolatedExecutor
@@ -41,7 +42,7 @@ class Back:
     def __call__(self) -> None:
         self.asked += 1
         if self.refuses:
-            raise StillParked("not now")
+            raise StillParked(msg("not now"))
         assert self.gate is not None
         self.gate.open()
 
@@ -66,7 +67,7 @@ def test_what_a_loop_has_waiting_for_the_user_is_named(begin: Callable[[Any], ob
     async def show() -> list[str]:
         loop, own = asyncio.get_running_loop(), asyncio.current_task()
         kept = begin(loop)
-        found = list(running_code.waiting(loop))
+        found = list(running_code.waiting_in(loop))
         assert own is not kept
         return found
 
@@ -76,7 +77,7 @@ def test_what_a_loop_has_waiting_for_the_user_is_named(begin: Callable[[Any], ob
 
 def test_a_loop_whose_parts_are_not_known_here_makes_parking_refuse() -> None:
     loop: Any = asyncio.new_event_loop()
-    gate = Gate(Back(), [lambda _: running_code.waiting(loop)])
+    gate = Gate(Back(), [lambda _: running_code.waiting_in(loop)])
     scheduled = loop.__dict__.pop("_scheduled")
     try:
         (said,) = gate.close()

@@ -9,10 +9,10 @@ import pytest
 
 from tests.processes import program
 from tests.sizes import GIB, MIB
+from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import host_memory as readings
 from tfgpu_magic.isolate.host_memory import CgroupLimit
 from tfgpu_magic.parking import host_memory
-from tfgpu_magic.parking.frameworks import ParkingError
 from tfgpu_magic.parking.host_memory import room, shortage
 
 
@@ -45,7 +45,7 @@ def test_a_tenth_is_left_over_and_at_least_4_gib(
 ) -> None:
     machine |= {"MemTotal": total * GIB, "MemAvailable": available * GIB}
 
-    assert (shortage(size * GIB) == "") is fits
+    assert (shortage(size * GIB) is None) is fits
 
 
 def test_every_cgroup_counts_with_the_page_cache_that_it_can_drop(machine: dict[str, Any]) -> None:
@@ -54,18 +54,18 @@ def test_every_cgroup_counts_with_the_page_cache_that_it_can_drop(machine: dict[
         CgroupLimit("/user", most=40 * GIB, used=10 * GIB, cache=0),
     ]
 
-    assert shortage(8 * GIB) == ""
-    assert "12 GiB are available on the cgroup /user/lab" in shortage(9 * GIB)
+    assert shortage(8 * GIB) is None
+    assert "12 GiB are available on the cgroup /user/lab" in str(shortage(9 * GIB))
 
 
 def test_without_room_nothing_is_done(machine: dict[str, Any]) -> None:
     machine["MemAvailable"] = 7 * GIB  # of which 6.4 GiB are to be left over
-    with pytest.raises(ParkingError, match="7 GiB are available on this machine"), room(GIB):
+    with pytest.raises(Refused, match="7 GiB are available on this machine"), room(GIB):
         raise AssertionError("there is no room")
 
 
 def _takes_it() -> str:
-    vars(host_memory)["shortage"] = lambda _: ""
+    vars(host_memory)["shortage"] = lambda _: None
     _kept.append(room(0))
     _kept[0].__enter__()
     return "taken"
@@ -75,11 +75,11 @@ _kept: list[Any] = []
 
 
 def test_one_process_of_a_user_has_the_room_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_memory, "shortage", lambda _: "")
+    monkeypatch.setattr(host_memory, "shortage", lambda _: None)
     tries = iter([True, True, False])
     with program(None, _takes_it, fresh=True) as other:
         assert other.answer == "taken"
-        with pytest.raises(ParkingError, match="Another process of yours"), room(0, lambda: next(tries)):
+        with pytest.raises(Refused, match="Another process of yours"), room(0, lambda: next(tries)):
             raise AssertionError("it is taken")
     with room(0, lambda: False):
         pass  # it has ended

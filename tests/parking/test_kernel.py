@@ -154,7 +154,7 @@ def test_without_its_gpu_what_is_in_host_memory_is_saved_and_nothing_empty_is_re
     assert re.search(r"`model` is now a dict with \d+ NumPy arrays\.\n?.*`table` is now a NumPy array\.", said), said
     assert notebook.run("from tfgpu_magic.frameworks import self_report; print(self_report.away())") == "{}\n"
     said = notebook.run(READS)
-    assert (said.count(UNREADABLE), "it was read" in said) == (4, False), said
+    assert (said.count(str(UNREADABLE)), "it was read" in said) == (4, False), said
     assert notebook.run(SAVES.format(str(tmp_path / "model.npz"))) == "True\n"
     assert "Not parked." in notebook.run(PARK)
     ends(notebook)

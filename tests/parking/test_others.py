@@ -19,7 +19,7 @@ from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.ground.report import Parked
 from tfgpu_magic.parking import other_notebooks
-from tfgpu_magic.parking.outcome import BUSY, UNLOADED, ParkOutcome
+from tfgpu_magic.parking.other_notebooks import BUSY, UNLOADED, ParkOutcome
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +28,8 @@ def other(site: Site) -> Iterator[Notebook]:
         yield notebook
 
 
-def test_a_kernel_parks_itself_when_it_is_asked(trained: Parkable) -> None:
-    outcome = other_notebooks.ask_to_park(trained.pid)
-    again = other_notebooks.ask_to_park(trained.pid)
-
-    assert outcome.parked, outcome
-    assert "in host memory; CUDA's context stays on the GPU." in outcome.lines[0]
-    assert again == ParkOutcome(True, ["It is parked already."])
-    assert trained.finds() == trained.digest
+def said(outcome: ParkOutcome) -> tuple[bool, str]:
+    return outcome.parked, "\n".join(map(str, outcome.lines))
 
 
 def test_a_kernel_in_a_cell_is_not_parked_nor_later(trained: Parkable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,24 +42,17 @@ def test_a_kernel_in_a_cell_is_not_parked_nor_later(trained: Parkable, monkeypat
     reply_to(trained.client, asked)
     monkeypatch.undo()
 
-    assert outcome == ParkOutcome(False, [BUSY])
-    assert "Parked in" in other_notebooks.ask_to_park(trained.pid).lines[0]
+    assert said(outcome) == (False, str(BUSY))
+    assert "Parked in" in said(other_notebooks.ask_to_park(trained.pid))[1]
     assert trained.finds() == trained.digest
 
 
 def test_what_is_no_kernel_is_not_asked(other: Notebook) -> None:
     child = int(other.run("import subprocess; child = subprocess.Popen(['sleep', '600']); print(child.pid)"))
     for pid in (os.getpid(), child, 1):
-        assert other_notebooks.ask_to_park(pid).lines == [f"Process {pid} is no kernel of a notebook of yours."]
+        asked = other_notebooks.ask_to_park(pid)
+        assert said(asked) == (False, f"Process {pid} is no kernel of a notebook of yours.")
     other.run("child.kill(); child.wait()")
-
-
-def test_a_kernel_without_the_extension_says_what_to_do(other: Notebook) -> None:
-    other.run("%unload_ext tfgpu_magic")
-    outcome = other_notebooks.ask_to_park(other.pid)
-    other.run("%load_ext tfgpu_magic")
-
-    assert outcome == ParkOutcome(False, [UNLOADED])
 
 
 def test_a_name_is_the_end_of_a_path_or_a_pid() -> None:

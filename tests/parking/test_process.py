@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.waiting import until
+from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.parking.arrays import MovedArrays
 from tfgpu_magic.parking.kernel import ipython, process, running_code
 from tfgpu_magic.parking.kernel.gate import StillParked
@@ -37,7 +38,7 @@ class Shelf(MovedArrays):
 
     def move_back(self, wanted: Any = None, show: Any = None) -> None:
         self.begun += 1
-        show("Waiting for room.")
+        show(msg("Waiting for room."))
         while not self.room.wait(0.05):
             if not wanted():
                 return
@@ -64,6 +65,10 @@ def gated(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> Iterator[GatedProces
     made._gate.open()
 
 
+def said(messages: Iterable[Message]) -> list[str]:
+    return [*map(str, messages)]
+
+
 @contextlib.contextmanager
 def waiting(gated: GatedProcess) -> Iterator[None]:
     """Have a thread wait for the state, in vain or not, and let it end after the block."""
@@ -80,7 +85,7 @@ def waiting(gated: GatedProcess) -> Iterator[None]:
 
 def test_it_comes_back_once_for_all_who_wait(gated: GatedProcess, shelf: Shelf) -> None:
     shelf.room.clear()
-    assert gated.park() == gated.park() == ()
+    assert (*gated.park(), *gated.park()) == ()
     with waiting(gated), waiting(gated), waiting(gated):
         until(lambda: shelf.begun)
         shelf.room.set()
@@ -121,7 +126,7 @@ def test_what_fails_midway_is_away_and_comes_back_before_anything_runs(
         raise RuntimeError("one array stays")
 
     monkeypatch.setattr(shelf, "move_out", move_out)
-    assert gated.park() == ("one array stays",)
+    assert said(gated.park()) == ["one array stays"]
     assert gated.parked
     gated._come(in_cell=True)
 
@@ -131,7 +136,7 @@ def test_what_fails_midway_is_away_and_comes_back_before_anything_runs(
 def test_a_cell_begun_before_the_gate_closes_is_seen(gated: GatedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_code, "cell_runs", lambda _: gated.parked)  # it has begun as the gate closed
 
-    assert gated.park() == ("A cell is running. A notebook can be parked only between cells.",)
+    assert said(gated.park()) == ["A cell is running. A notebook can be parked only between cells."]
     assert not gated.parked
 
 
@@ -164,7 +169,7 @@ def test_it_goes_on_without_what_is_away_even_if_a_return_hangs_and_is_not_parke
         shelf.room.set()
 
     assert (gated.parked, shelf.is_away, shelf.unreadable) == (False, True, True)
-    assert gated.park() == ("This program goes on without what was parked. Save that, and restart.",)
+    assert said(gated.park()) == ["This program goes on without what was parked. Save that, and restart."]
     gated._come(in_cell=True)
 
 
@@ -197,7 +202,7 @@ def test_a_return_that_ends_late_opens_nothing_for_what_leaves_by_then(
         assert gated.parked
         go.set()
         assert leaves is not None
-        leaves.wait(print)
+        leaves.wait()
 
 
 @pytest.mark.parametrize("too_late", [False, True])
@@ -221,4 +226,4 @@ def test_who_comes_while_it_leaves_calls_that_off_and_waits_for_its_end(
 
     assert (against, gated.parked, shelf.is_away, shelf.begun) == ((), False, False, int(too_late))
     assert leaves is not None
-    assert leaves.wait(print) == ("" if too_late else "It was called off.")
+    assert said(filter(None, [leaves.wait()])) == ["It was called off."] * (not too_late)

@@ -125,7 +125,6 @@ async def watches():
         await asyncio.sleep(0.05)
 task = asyncio.create_task(watches())
 """
-TIMER = "timer = threading.Timer(600, fill); timer.name = 'later'; timer.start()"
 RUNNING = {
     "a thread that trains": (TRAINS, "over.set(); trainer.join(); fill()", "while it is parked: trainer. Stop them"),
     "a timer": (
@@ -142,7 +141,7 @@ RUNNING = {
 def test_what_runs_is_named_and_parks_once_it_has_ended(people: Parkable, begin: str, end: str, said: str) -> None:
     people.run(begin)
     answer = people.run(PARK)
-    assert said in answer, answer
+    assert str(said) in answer, answer
     digest = people.finds(end)
     people.park()
     assert people.finds() == digest

@@ -112,7 +112,7 @@ def there_and_back() -> tuple[list[int], bool, list[int], list[str]]:
     moves.move_back()
     figures += held()
     same = before == [one._storage.content() for one in (large, small, lent)]
-    return figures, same, sizes, [one.why for one in moves.stays]
+    return figures, same, sizes, [str(one.why) for one in moves.stays]
 
 
 def test_each_storage_leaves_and_comes_back_in_place_but_for_what_is_lent() -> None:

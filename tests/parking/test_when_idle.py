@@ -14,7 +14,7 @@ from tfgpu_magic.ground import host
 from tfgpu_magic.notebook.words import line
 from tfgpu_magic.parking import automatic
 from tfgpu_magic.parking.automatic import Automatic
-from tfgpu_magic.parking.parts import PARK
+from tfgpu_magic.parking.table import PARK
 from tfgpu_magic.policy.word import ParsedLine
 
 
@@ -31,11 +31,11 @@ def watched(process: Any) -> Automatic:
 def test_the_time_begins_with_the_last_use_and_with_each_return(watched: Automatic, process: SimpleNamespace) -> None:
     now = time.monotonic()
     watched._used_at = now - 100
-    assert watched._left() < 0
+    assert watched._seconds_left() < 0
     process.back_at = now + 1000  # it came back for an interrupted wait, or a widget
-    assert watched._left() > 1000
+    assert watched._seconds_left() > 1000
     process.parked = True
-    assert 59 < watched._left() <= 60
+    assert 59 < watched._seconds_left() <= 60
 
 
 @pytest.fixture

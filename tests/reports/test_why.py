@@ -87,12 +87,12 @@ def test_a_smaller_batch_is_advised_where_one_was_asked_for(play: Play, cell: st
     assert ("A smaller batch" in explained(play, *ONE_GIB, START, cell)) == advised
 
 
-KEPT = f"{IMPORT}; kept = tuple(tf.zeros((1024, 2**10)) for _ in range(230))"
+LAST = f"{IMPORT}; kept = tuple(tf.zeros((1024, 2**10)) for _ in range(230))"
 
 
 @pytest.mark.parametrize(("line", "frees"), [("also = kept", False), ("show = lambda: also(kept)", True)])
 def test_a_name_is_let_go_of_where_that_frees_what_is_missing(play: Play, line: str, frees: bool) -> None:
-    assert ("%tf_gpu free kept" in explained(play, *ONE_GIB, f"{KEPT}; {line}", out(128, 1024, 1024))) == frees
+    assert ("%tf_gpu free kept" in explained(play, *ONE_GIB, f"{LAST}; {line}", out(128, 1024, 1024))) == frees
 
 
 READ = {
@@ -109,7 +109,7 @@ READ = {
 
 @pytest.mark.parametrize("line", READ.values(), ids=READ)
 def test_no_name_is_let_go_of_without_which_the_cell_could_not_run(play: Play, line: str) -> None:
-    assert "free kept" not in explained(play, *ONE_GIB, f"{KEPT}\n{line}", f"step\n{out(128, 1024, 1024)}")
+    assert "free kept" not in explained(play, *ONE_GIB, f"{LAST}\n{line}", f"step\n{out(128, 1024, 1024)}")
 
 
 UNSENT = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import shlex
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -11,15 +12,22 @@ from typing import Any
 
 import pytest
 
+from tests.insight.cases import case, row
 from tests.policy.test_plan import FOUR, MIG, gpu, planned
 from tfgpu_magic.command import dispatch, wording
 from tfgpu_magic.engine import offers
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
 from tfgpu_magic.ground import html
 from tfgpu_magic.ground.message import FrontEnd, Line, Message, Severity
+from tfgpu_magic.insight.why.answer import Why
+from tfgpu_magic.insight.why.remedies import Trial, remedies, restart, shut
 from tfgpu_magic.isolate.cells import cell
 from tfgpu_magic.notebook import chooser
 from tfgpu_magic.notebook.words import line
+from tfgpu_magic.parking import other_notebooks
+from tfgpu_magic.parking.frameworks import Staying, Survey
+from tfgpu_magic.parking.frameworks.tensorflow import KEEPS, PREFETCHES
+from tfgpu_magic.parking.other_notebooks import BUSY, MIME, ParkOutcome
 from tfgpu_magic.policy.process_state import Stage
 
 REFUSED: list[tuple[str, Any, dict[str, Any]]] = [
@@ -125,3 +133,61 @@ def test_a_plan_and_what_is_serious_of_it_are_the_same_whatever_its_notes_read_l
     assert (after.devices, after.environment, after.asked) == (before.devices, before.environment, before.asked)
     assert drawn == warns
     assert any(warns) == (words == "limit 99%")
+
+
+class Everything(Trial):
+    """A trial in which every policy fits."""
+
+    def __init__(self) -> None:
+        pass
+
+    def anew(self, *_: object, **__: object) -> bool:
+        return True
+
+    beside = anew
+
+
+@pytest.mark.parametrize("facts", [{}, {"host": "program"}, {"sendable": None}, {"cause": "gpu"}, {"call": True}])
+def test_what_would_help_and_which_lines_can_be_clicked_are_the_same(facts: dict[str, Any]) -> None:
+    def offered() -> list[object]:
+        here = case(processes=(row(9.8),), **facts)
+        found = *remedies(here, Everything()), shut(here, row(9.8), "growth"), restart(here, "pick")
+        why = Why(case(**facts, remedies=found))
+        lines = [line for one in found for line, _ in one.rows if isinstance(line, Line)]
+        clicks = re.findall('data-tfgpu-line="(.*?)"', why._repr_html_())
+        return [[one.kind for one in found], [one.words for one in found], lines, clicks, why._repr_mimebundle_()]
+
+    before = offered()
+    with any_words():
+        assert offered() == before
+
+
+REPLIES: list[dict[str, Any]] = [
+    {"ename": "Parked", "evalue": "Parked"},
+    {"user_expressions": {"parked": {"ename": "ModuleNotFoundError"}}},
+    {"user_expressions": {"parked": {"evalue": "Warning:"}}},
+    *(
+        {"user_expressions": {"parked": {"data": {MIME: {"parked": it, "lines": ["Parked", "`"]}}}}}
+        for it in (True, False)
+    ),
+]
+
+
+def test_what_is_parked_and_why_it_is_not_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Staying("TensorFlow's memory", 9, KEEPS)
+    surveys = Survey(), Survey(stays=[memory]), Survey(refusals=[PREFETCHES])
+
+    def deeds() -> list[object]:
+        outcomes = [other_notebooks._outcome(reply) for reply in REPLIES]
+        done: list[object] = [(one.parked, len(one.lines)) for one in outcomes]
+        for parked in (True, False):
+            monkeypatch.setattr(other_notebooks, "ask_to_park", lambda _, it=parked: ParkOutcome(it, [BUSY]))
+            with pytest.raises(Refused) if not parked else contextlib.nullcontext():
+                other_notebooks.park(1, "a.ipynb")
+        with pytest.raises(PolicyError):
+            other_notebooks.find_among("a", {7: "b"})
+        return [*done, *(len(one.reasons) for one in surveys)]
+
+    before = deeds()
+    with any_words():
+        assert deeds() == before

@@ -13,7 +13,7 @@ from tests.views.test_table import Page
 from tfgpu_magic.insight import chart
 from tfgpu_magic.insight.chart import Curve
 from tfgpu_magic.insight.measurement import PoolUse
-from tfgpu_magic.insight.session import Session, line_of
+from tfgpu_magic.insight.session import Session, cell_line
 from tfgpu_magic.insight.timeline import CellUse, Level, Sample, Timeline
 
 POOL = PoolUse(framework="TensorFlow", name="GPU:0", gpu="GPU-a", before=GIB, after=2 * GIB, peak=3 * GIB)
@@ -183,7 +183,7 @@ def test_a_gpu_without_a_number_is_named_by_its_uuid() -> None:
 
 def test_the_line_below_a_cell_is_one_sentence_for_all_pools_that_changed() -> None:
     pools = (POOL, POOL._replace(framework="PyTorch", name="cuda:0", before=2 * GIB, after=GIB))
-    line = line_of(pools)
+    line = cell_line(pools)
 
     assert repr(line) == "GPU:0: +1 GiB, 2 GiB in use, peak 3 GiB; PyTorch cuda:0: -1 GiB, 1 GiB in use, peak 3 GiB"
     assert repr(line) in Page(line._repr_html_()).text

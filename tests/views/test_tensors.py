@@ -13,8 +13,8 @@ from tfgpu_magic.insight.freeing import Change, Freed
 from tfgpu_magic.insight.objects import search
 from tfgpu_magic.insight.objects.accounts import Account
 from tfgpu_magic.insight.objects.names import Name, Scope
-from tfgpu_magic.insight.objects.search import reached_from
-from tfgpu_magic.insight.objects.tensors import Tensors, called
+from tfgpu_magic.insight.objects.search import arrays_reached_from
+from tfgpu_magic.insight.objects.tensors import Tensors, name_text
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from tfgpu_magic.insight.objects.tensors import Tensors, called
     ],
 )
 def test_a_name_is_written_as_people_say_it(name: Name, text: str) -> None:
-    assert called(name) == text
+    assert name_text(name) == text
 
 
 def test_what_no_array_takes_is_a_row_and_explained() -> None:
@@ -116,8 +116,8 @@ def test_names_with_more_below_them_than_is_looked_through_are_said(monkeypatch:
     arrays = [("X", Array([], "tensor", "float32", (1,), 4, "GPU:0"))]
     monkeypatch.setattr(search, "_arrays", lambda: (arrays, ()))
 
-    assert reached_from([[[]]]) == (set(), False)
-    assert reached_from([[[] for _ in range(200)]]) == (set(), True)
+    assert arrays_reached_from([[[]]]) == (set(), False)
+    assert arrays_reached_from([[[] for _ in range(200)]]) == (set(), True)
     assert "led to more objects than were looked through" in repr(Freed(names=("x",), in_use={}, held={}, gave_up=True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,8 @@ from tests.sizes import GIB, MIB
 from tests.views.tables import HOSTILE
 from tfgpu_magic.ground.answer import OFFERS, Part, facts
 from tfgpu_magic.insight.why.answer import NONE, NOTHING, TRIED, Why
-from tfgpu_magic.insight.why.explanation import Remedy
+from tfgpu_magic.insight.why.explanation import Explanation, Remedy
+from tfgpu_magic.insight.why.remedies import free, isolate, restart, shut, smaller
 
 LIMITED = case(
     cell=5,
@@ -25,12 +27,8 @@ LIMITED = case(
         holding("model.layers[3].kernel", 300 * MIB, what="variable"),
         holding("", 9),
     ),
-    remedies=(
-        Remedy(kind="isolate", words="growth"),
-        Remedy(kind="restart", words="limit 3.8GiB"),
-        Remedy(kind="smaller", size=GIB // 2),
-    ),
 )
+LIMITED = replace(LIMITED, remedies=(isolate(LIMITED, "growth"), restart(LIMITED, "limit 3.8GiB"), smaller(GIB // 2)))
 
 
 def test_it_is_read_in_lines() -> None:
@@ -46,7 +44,7 @@ def test_it_is_read_in_lines() -> None:
         "  Largest   300 MiB  model.layers[3].kernel (variable)",
         "                9 B  no name leads to it (tensor)",
         "           `%tf_gpu tensors` shows all.",
-        TRIED,
+        str(TRIED),
     ]
     assert [line.split("   ")[0].strip() for line in lines[9:]] == [
         "%%tf_gpu isolate growth", "%tf_gpu limit 3.8GiB --restart", "A smaller batch: 512 MiB would fit.",
@@ -84,7 +82,7 @@ def test_names_are_harmless() -> None:
     hostile = case(
         processes=(row(1, HOSTILE), row(1, HOSTILE, who="other")),
         biggest=(holding(HOSTILE, GIB),),
-        remedies=(Remedy(kind="shut", row=row(1, HOSTILE)),),
+        remedies=(shut(case(), row(1, HOSTILE)),),
     )
     page, text = Why(hostile)._repr_html_(), repr(Why(hostile))
 
@@ -97,8 +95,8 @@ def test_where_nothing_is_known_there_is_no_table() -> None:
 
 
 def test_nothing_yet_is_said() -> None:
-    assert repr(Why(None)) == NONE
-    assert NONE.partition(".")[0] in Why(None)._repr_html_()
+    assert repr(Why(None)) == str(NONE)
+    assert str(NONE).partition(".")[0] in Why(None)._repr_html_()
 
 
 @pytest.mark.parametrize(
@@ -138,23 +136,27 @@ def test_this_notebook_which_has_just_run_a_cell_is_not_called_unused() -> None:
 @pytest.mark.parametrize(
     ("facts", "way", "said"),
     [
-        ({}, Remedy(kind="free", words="free", size=GIB), "%tf_gpu free   lets go of 1 GiB that only IPython keeps"),
-        ({"call": True}, Remedy(kind="isolate", words="growth"), "%%tf_gpu isolate growth   above the cell: it runs"),
-        ({"host": "session"}, Remedy(kind="restart", words="pick"), "%tf_gpu pick   first, when IPython is started"),
-        ({"host": "program"}, Remedy(kind="restart", words="pick"), 'tfgpu_magic.apply("pick")   before TensorFlow'),
+        ({}, lambda _: free("free", GIB), "%tf_gpu free   lets go of 1 GiB that only IPython keeps"),
+        ({"call": True}, lambda here: isolate(here, "growth"), "%%tf_gpu isolate growth   above the cell: it runs"),
+        ({"host": "session"}, lambda here: restart(here, "pick"), "%tf_gpu pick   first, when IPython is started"),
+        ({"host": "program"}, lambda here: restart(here, "pick"), 'tfgpu_magic.apply("pick")   before TensorFlow'),
         (
             {"host": "program", "shortage": shortage(2, framework="JAX")},
-            Remedy(kind="restart", words="limit 4GiB"),
+            lambda here: restart(here, "limit 4GiB"),
             'tfgpu_magic.apply("limit 4GiB", frameworks="all")   before JAX\'s first operation',
         ),
-        ({"host": "program"}, Remedy(kind="isolate", words="growth"), '@tfgpu_magic.isolated(policy="growth")'),
-        ({}, Remedy(kind="shut", row=row(9.8)), "Shut down eval.ipynb, idle 2 h, which holds 9.8 GiB, and run the"),
-        ({}, Remedy(kind="shut", row=row(9.8), words="growth"), "9.8 GiB; then:\n  %tf_gpu growth --restart"),
-        ({}, Remedy(kind="smaller"), f"{NOTHING}\n  A smaller batch needs less."),
+        ({"host": "program"}, lambda here: isolate(here, "growth"), '@tfgpu_magic.isolated(policy="growth")'),
+        ({}, lambda here: shut(here, row(9.8)), "Shut down eval.ipynb, idle 2 h, which holds 9.8 GiB, and run the"),
+        ({}, lambda here: shut(here, row(9.8), "growth"), "9.8 GiB; then:\n  %tf_gpu growth --restart"),
+        ({}, lambda _: smaller(), f"{NOTHING}\n  A smaller batch needs less."),
     ],
 )
-def test_each_way_is_a_line_for_this_kind_of_process(facts: dict[str, Any], way: Remedy, said: str) -> None:
-    assert said in repr(Why(case(**facts, remedies=(way,))))
+def test_each_way_is_a_line_for_this_kind_of_process(
+    facts: dict[str, Any], way: Callable[[Explanation], Remedy], said: str
+) -> None:
+    here = case(**facts)
+
+    assert said in repr(Why(replace(here, remedies=(way(here),))))
 
 
 def test_many_holders_are_counted() -> None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.units import rounded
-from tfgpu_magic.insight.measurement import peak, pool_name
+from tfgpu_magic.insight.measurement import peak_text, pool_name
 from tfgpu_magic.insight.timeline import CellUse
 
 WIDTH, HEIGHT = 600, 100
@@ -61,7 +61,7 @@ class Curve:
     Attributes:
         name: the GPU's name for people.
         points: seconds since the epoch, rising, and bytes in use.
-        limit: what its pools may take; None where that is unknown, or nothing limits them.
+        limit: what its pools may take; None if that is unknown, or nothing limits them.
         cells: the cells that used it, each with its pools on it alone.
     """
 
@@ -110,10 +110,10 @@ class _Scale:
 
 def draw(curve: Curve) -> str:
     """Draw a curve as a figure of HTML; its page has `STYLE`."""
-    points = _thinned(curve.points)
+    points = _thin(curve.points)
     begin, end = points[0][0], max(points[-1][0], points[0][0] + 1.0)
     scale = _Scale(begin, end, max(curve.highest, curve.limit or 0 if curve.shows_limit else 0, 1))
-    cells = _drawn([cell for cell in curve.cells if cell.ended >= begin])
+    cells = _highest_cells([cell for cell in curve.cells if cell.ended >= begin])
     caption = escape(curve.caption)
     return (
         f'<figure class="tfgpu-chart"><figcaption>{caption}</figcaption>'
@@ -147,13 +147,13 @@ def _slots(points: Sequence[tuple[float, int]], cells: Sequence[CellUse], scale:
     middles = [times[0], *((a + b) / 2 for a, b in pairwise(times)), scale.end]
     for (at, in_use), (left, right) in zip(points, pairwise(middles), strict=True):
         running = [cell for cell in cells if cell.began <= right and cell.ended >= left]
-        said = escape("\n".join([f"{_clock(at, at)}: {rounded(in_use)} in use", *map(_said, running[:3])]))
+        said = escape("\n".join([f"{_clock(at, at)}: {rounded(in_use)} in use", *map(_cell_text, running[:3])]))
         side = "late" if 2 * scale.x(at) > WIDTH else "early"
         yield f'<i class="tfgpu-{side}" style="flex:{scale.x(right) - scale.x(left):.1f}" data-said="{said}"></i>'
 
 
-def _said(cell: CellUse) -> str:
-    peaks = ", ".join(f"{pool_name(pool.framework, pool.name)} peak {peak(pool)}" for pool in cell.pools)
+def _cell_text(cell: CellUse) -> str:
+    peaks = ", ".join(f"{pool_name(pool.framework, pool.name)} peak {peak_text(pool)}" for pool in cell.pools)
     return f"{cell_name(cell)}, {peaks}: {cell_title(cell, 40)}"
 
 
@@ -176,7 +176,7 @@ def legend(curves: Sequence[Curve]) -> str:
 def line(curve: Curve) -> str:
     """Draw a curve in one line of text: ``▁▂▅█``."""
     highest = max(curve.highest, 1)
-    thinned = _thinned(curve.points, _WIDTH)
+    thinned = _thin(curve.points, _WIDTH)
     return "".join(_BLOCKS[min(len(_BLOCKS) - 1, count * len(_BLOCKS) // highest)] for _, count in thinned)
 
 
@@ -196,7 +196,7 @@ def cell_title(cell: CellUse, longest: int) -> str:
 
 
 def _clock(at: float, other: float) -> str:
-    """Write a time, with its day where another time is a day away."""
+    """Write a time, with its day if another time is a day away."""
     return time.strftime("%H:%M:%S" if abs(at - other) < 86400 else "%Y-%m-%d %H:%M", time.localtime(at))
 
 
@@ -206,12 +206,12 @@ def _height(cell: CellUse) -> int:
     return max([*peaks, sum(pool.before for pool in cell.pools), sum(pool.after for pool in cell.pools)])
 
 
-def _drawn(cells: list[CellUse]) -> list[CellUse]:
+def _highest_cells(cells: list[CellUse]) -> list[CellUse]:
     """Return the cells that are drawn, in the order of time: of too many the highest."""
     return sorted(sorted(cells, key=_height)[-DRAWN:], key=lambda cell: cell.began)
 
 
-def _thinned(points: Sequence[tuple[float, int]], most: int = DRAWN) -> list[tuple[float, int]]:
+def _thin(points: Sequence[tuple[float, int]], most: int = DRAWN) -> list[tuple[float, int]]:
     """Return fewer points, each the highest of those that it stands for; the first and the last stay."""
     step = math.ceil(len(points) / most)
     if step == 1:

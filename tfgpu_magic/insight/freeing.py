@@ -1,4 +1,4 @@
-"""Lets go of memory: of names, what IPython keeps, garbage and caches; and tells what became free."""
+"""Frees memory: of names, of what IPython keeps, of garbage and caches; and reports what became free."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from tfgpu_magic.frameworks.tensorflow import custom_gradients
 from tfgpu_magic.ground import TENSORFLOW
 from tfgpu_magic.ground.answer import Answer
 from tfgpu_magic.ground.host import here
+from tfgpu_magic.ground.message import Line, Message, in_commas, joined, msg
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.insight.objects import roots
-from tfgpu_magic.insight.objects.search import Identity, figures, leading, reached_from
-from tfgpu_magic.insight.objects.tensors import GAVE_UP, Tensors, called, still_there
+from tfgpu_magic.insight.objects.search import Identity, arrays_reached_from, bytes_in_use, ids_leading_to_arrays
+from tfgpu_magic.insight.objects.tensors import GAVE_UP, Tensors, name_text, remaining_arrays
 from tfgpu_magic.machine.see import DRIVER_TIMEOUT, look
 from tfgpu_magic.policy.parser import nearest
 from tfgpu_magic.policy.process_state import Stage
@@ -29,11 +30,18 @@ if TYPE_CHECKING:
     from tfgpu_magic.insight.objects.accounts import Device
 
 _MOST_NAMES = 5
-_KEEPS = (
+_KEEPS = msg(
     "TensorFlow keeps what became free for its next tensors, until its process ends. What goes back earlier: what is "
-    "not in use under `%tf_gpu growth --release`, and all that a cell takes which begins with `%%tf_gpu isolate`."
+    "not in use under `{release}`, and all that a cell takes which begins with `{isolate}`.",
+    release=Line("growth --release"),
+    isolate=Line("isolate", "above"),
 )
-_CUT = "The names led to more objects than were looked through: what else keeps their memory may not be named here."
+_CUT = msg(
+    "The names led to more objects than were looked through: what else keeps their memory may not be named here."
+)
+_REST = msg("`{line}` shows what holds the rest.", line=Line("tensors"))
+_UNUSED = msg("No framework has memory of a GPU in use here.")
+_UNKNOWN = msg("What went back to the driver is not known: it does not tell what this process holds.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +58,7 @@ class Change:
 
     @property
     def freed(self) -> int:
-        """Bytes that became free; none where others took more meanwhile."""
+        """Bytes that became free; 0 if others took more meanwhile."""
         return max(self.before - self.after, 0)
 
 
@@ -62,8 +70,7 @@ class Freed(Answer):
         names: the names that were deleted.
         dropped: the results that IPython kept and that alone led to GPU memory, and the last error if it did.
         in_use: what each framework has in use on each GPU.
-        held: what the driver says that this process holds, by GPU as the driver numbers it; empty where it does not
-            tell.
+        held: what the driver says that this process holds, by GPU as the driver numbers it; empty if it does not say.
         remaining: arrays that the deleted names led to, and that something else keeps.
         gave_up: whether the deleted names led to more objects than were looked through.
         given: the bytes that each framework gave back to the driver, by its own account; only of those that can.
@@ -84,39 +91,33 @@ class Freed(Answer):
 
     @property
     def to_driver(self) -> int | None:
-        """Bytes that went back to the driver; None where neither it nor a framework tells.
-
-        They are the driver's own figure, or where it does not tell what this process holds, that of the frameworks.
-        """
+        """Bytes that went back to the driver, by its figure or else by the frameworks'; None if neither is known."""
         if self.held:
             return sum(change.freed for change in self.held.values())
         return sum(self.given.values()) if self.given else None
 
-    def _parts(self) -> list[str]:
+    def _parts(self) -> list[Message]:
         used = {device: change for device, change in self.in_use.items() if change.before or change.after}
-        lines = [_in_pool(*one) for one in used.items()] or ["No framework has memory of a GPU in use here."]
+        lines = [_pool_line(*one) for one in used.items()] or [_UNUSED]
         if self.dropped:
             more = len(self.dropped) - _MOST_NAMES
             beside = f" and {more} more" if more > 0 else ""
-            lines.append(f"Dropped: {', '.join(self.dropped[:_MOST_NAMES])}{beside}.")
+            lines.append(msg("Dropped: {names}{beside}.", names=in_commas(self.dropped[:_MOST_NAMES]), beside=beside))
         if self.held:
-            lines += _to_driver(self.held)
+            lines += _driver_lines(self.held)
         elif used or any(self.given.values()):
-            lines.append(_by_frameworks(self.given))
+            lines.append(_framework_line(self.given))
         kept = any(framework == TENSORFLOW and change.freed for (framework, _), change in used.items())
         if kept and TENSORFLOW not in self.given:
             lines.append(_KEEPS)
         if self.remaining.holdings:
-            lines += [_remaining(self), *[GAVE_UP] * self.remaining.gave_up]
-        if self.gave_up:
-            lines.append(_CUT)
-        if any(change.after for change in used.values()):
-            lines.append("`%tf_gpu tensors` shows what holds the rest.")
-        return lines
+            lines += [_remaining_line(self), *[GAVE_UP] * self.remaining.gave_up]
+        lines += [_CUT] * self.gave_up
+        return lines + [_REST] * any(change.after for change in used.values())
 
 
 def free(*names: str) -> Freed:
-    """Let go of the results and errors that alone lead to GPU memory, of names, of garbage and of caches.
+    """Free what results and errors alone lead to, names, garbage and caches.
 
     Args:
         names: names of the notebook, or of a program's main module, to delete.
@@ -125,25 +126,27 @@ def free(*names: str) -> Freed:
         What became free in the frameworks' pools, and what went back to the driver, in bytes.
 
     Raises:
-        PolicyError: one of the names is not there; nothing is let go of then.
+        PolicyError: one of the names is not there; nothing is freed then.
     """
-    unknown = [name for name in names if name not in roots.names()]
+    unknown = [name for name in names if name not in roots.notebook_names()]
     if unknown:
         raise PolicyError(_no_such_name(unknown[0]))
-    led_to, gave_up = reached_from([roots.names()[name] for name in names]) if names else (set[Identity](), False)
-    in_use, held = figures(), look(DRIVER_TIMEOUT).held_by(os.getpid())
-    roots.forget_names(names)
-    dropped = _forget()
+    led_to, gave_up = (
+        arrays_reached_from([roots.notebook_names()[name] for name in names]) if names else (set[Identity](), False)
+    )
+    in_use, held = bytes_in_use(), look(DRIVER_TIMEOUT).held_by(os.getpid())
+    roots.delete_names(names)
+    dropped = _drop_unnamed()
     custom_gradients.leave_to_graphs()
     gc.collect()
     given = _give_back()
-    in_use_after, held_after = figures(), look(DRIVER_TIMEOUT).held_by(os.getpid())
+    in_use_after, held_after = bytes_in_use(), look(DRIVER_TIMEOUT).held_by(os.getpid())
     return Freed(
         names=tuple(dict.fromkeys(names)),
         in_use={device: Change(before=size, after=in_use_after.get(device, 0)) for device, size in in_use.items()},
         held={gpu: Change(before=size, after=held_after[gpu]) for gpu, size in held.items() if gpu in held_after},
         dropped=dropped,
-        remaining=still_there(led_to) if led_to else Tensors(),
+        remaining=remaining_arrays(led_to) if led_to else Tensors(),
         gave_up=gave_up,
         given=given,
     )
@@ -164,35 +167,38 @@ def give_back() -> int:
     can = registry.freeing()
     keeping = [framework.name for framework in registry.FRAMEWORKS if framework.stage() is Stage.READY]
     if keeping and not can:
-        keep = "keeps" if len(keeping) == 1 else "keep"
-        raise Refused(
-            f"{' and '.join(keeping)} {keep} the GPU memory that was taken until this {here()} ends. TensorFlow gives "
-            f"back what it does not use where `{Growth(release=True)}` was said before its first operation.",
-            verdict=None,
+        reason = msg(
+            "{names} {keep} the GPU memory that was taken until this {here} ends. TensorFlow gives back what it does "
+            "not use where `{policy}` was said before its first operation.",
+            names=" and ".join(keeping),
+            keep="keeps" if len(keeping) == 1 else "keep",
+            here=here(),
+            policy=Growth(release=True),
         )
+        raise Refused(reason, verdict=None)
     return sum(sum(framework.give_back().values()) for framework in can)
 
 
-def _no_such_name(name: str) -> str:
+def _no_such_name(name: str) -> Message:
     """Return what is wrong with a name; no variable of its frame, which an error keeps, has a value of the notebook."""
-    near = nearest(name, roots.names())
-    suggested = near if near.startswith(" Did you mean") else ""
-    return f"`free {name}` cannot be done: there is no name {name!r} here to delete.{suggested}"
+    near = nearest(name, roots.notebook_names())
+    text = "`free {name}` cannot be done: there is no name {quoted} here to delete.{near}"
+    return msg(text, name=name, quoted=repr(name), near=near if near.startswith(" Did you mean") else "")
 
 
-def _forget() -> tuple[str, ...]:
-    """Let go of the results and errors that lead to arrays which no name keeps; return what people call them."""
-    unwanted = leading([*(value for _, value in roots.results()), *roots.errors()])
-    dropped = sorted(name for name, value in roots.results() if name and id(value) in unwanted)
-    if any(id(error) in unwanted for error in roots.errors()):
-        roots.forget_errors()
+def _drop_unnamed() -> tuple[str, ...]:
+    """Drop the results and errors that lead to arrays which no name keeps; return what people call them."""
+    unwanted = ids_leading_to_arrays([*(value for _, value in roots.kept_results()), *roots.kept_errors()])
+    dropped = sorted(name for name, value in roots.kept_results() if name and id(value) in unwanted)
+    if any(id(error) in unwanted for error in roots.kept_errors()):
+        roots.drop_errors()
         dropped.append("the last error")
-    roots.forget_results(unwanted)
+    roots.drop_results(unwanted)
     return tuple(dropped)
 
 
 def _give_back() -> dict[str, int]:
-    """Have each framework that can give memory back to the driver; return the bytes by its name, 0 where it fails."""
+    """Make each framework that can give memory back do so; return the bytes by its name, 0 if it fails."""
     given: dict[str, int] = {}
     for framework in registry.freeing():
         given[framework.name] = 0
@@ -201,42 +207,41 @@ def _give_back() -> dict[str, int]:
     return given
 
 
-def _in_pool(device: Device, change: Change) -> str:
-    framework, gpu = device
-    if not change.freed:
-        return f"{framework} on {gpu}: nothing became free, and {rounded(change.after)} are in use."
-    left = f"{rounded(change.after)} are still in use" if change.after else "nothing is in use any more"
-    return f"{framework} on {gpu}: {rounded(change.freed)} became free, and {left}."
+def _pool_line(device: Device, change: Change) -> Message:
+    left = "{after} are still in use" if change.after else "nothing is in use any more"
+    some, none = f"{{freed}} became free, and {left}.", "nothing became free, and {after} are in use."
+    facts = {"freed": rounded(change.freed), "after": rounded(change.after)}
+    return msg("{framework} on {gpu}: " + (some if change.freed else none), framework=device[0], gpu=device[1], **facts)
 
 
-def _to_driver(held: Mapping[str, Change]) -> list[str]:
-    """Return a line for each GPU of which something went back to the driver; of none of them, what is held."""
+def _driver_lines(held: Mapping[str, Change]) -> list[Message]:
+    """Return a line for each GPU of which something went back to the driver; if of none, what is held."""
+    text = "{freed} of GPU {gpu} went back to the driver, and this process still holds {after}."
     lines = [
-        f"{rounded(change.freed)} of GPU {gpu} went back to the driver, "
-        f"and this process still holds {rounded(change.after)}."
+        msg(text, gpu=gpu, freed=rounded(change.freed), after=rounded(change.after))
         for gpu, change in held.items()
         if change.freed
     ]
-    if not lines:
-        holds = ", ".join(f"{rounded(change.after)} of GPU {gpu}" for gpu, change in held.items())
-        lines = [f"Nothing went back to the driver: this process holds {holds}."]
-    return lines
+    holds = in_commas(f"{rounded(change.after)} of GPU {gpu}" for gpu, change in held.items())
+    return lines or [msg("Nothing went back to the driver: this process holds {holds}.", holds=holds)]
 
 
-def _by_frameworks(given: Mapping[str, int]) -> str:
-    """Return a line on what went back by the frameworks' own account, where the driver does not tell what is held."""
+def _framework_line(given: Mapping[str, int]) -> Message:
+    """Return what went back by the frameworks' own account, for a driver that does not tell what is held."""
     if not given:
-        return "What went back to the driver is not known: it does not tell what this process holds."
-    gave = " and ".join(f"{name} gave {rounded(bytes_) if bytes_ else 'nothing'}" for name, bytes_ in given.items())
-    return f"{gave} back to the driver, which does not tell what this process holds."
+        return _UNKNOWN
+    gave = [f"{name} gave {rounded(size) if size else 'nothing'}" for name, size in given.items()]
+    return msg("{gave} back to the driver, which does not tell what this process holds.", gave=joined(" and ", gave))
 
 
-def _remaining(freed: Freed) -> str:
-    names = ", ".join(f"`{name}`" for name in freed.names)
+def _remaining_line(freed: Freed) -> Message:
     remaining = freed.remaining.holdings
-    kept = "; ".join(called(one.name, one.others) for one in remaining[:_MOST_NAMES])
     more = len(remaining) - _MOST_NAMES
-    total = rounded(sum(one.size for one in remaining))
-    beside = f"; and {more} more" if more > 0 else ""
-    by = "kept by other names" if any(one.name.parts for one in remaining) else "still kept"
-    return f"{names}: {total} of what was there is {by}: {kept}{beside}."
+    return msg(
+        "{names}: {total} of what was there is {by}: {kept}{beside}.",
+        names=in_commas(f"`{name}`" for name in freed.names),
+        total=rounded(sum(one.size for one in remaining)),
+        by="kept by other names" if any(one.name.parts for one in remaining) else "still kept",
+        kept=joined("; ", [name_text(one.name, one.others) for one in remaining[:_MOST_NAMES]]),
+        beside=f"; and {more} more" if more > 0 else "",
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.ground import TENSORFLOW, phrases
 from tfgpu_magic.ground.answer import Answer, Part, grid, headline
+from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.units import rounded
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 _HEADS = ("<In use", ">Before", ">After", ">Change", ">Peak", ">Limit")
 _HELD_HEADS = ("<Held", ">Before", ">After", ">Change")
 
-NO_POOL = "No framework uses a GPU here: TensorFlow, PyTorch or JAX would have figures."
-_UNLISTED = "The driver does not tell what this process holds, so that is not known."
+NO_POOL = msg("No framework uses a GPU here: TensorFlow, PyTorch or JAX would have figures.")
+_UNLISTED = msg("The driver does not tell what this process holds, so that is not known.")
 
 
 class PoolUse(NamedTuple):
@@ -33,7 +34,7 @@ class PoolUse(NamedTuple):
         after: in use at the end.
         peak: the most in use at once between the two, `before` included.
         exact: whether the peak is exact; else it is the most that it may have been.
-        limit: what the pool may take; None where that is unknown, or nothing limits it.
+        limit: what the pool may take; None if that is unknown, or nothing limits it.
     """
 
     framework: str
@@ -49,6 +50,11 @@ class PoolUse(NamedTuple):
     def delta(self) -> int:
         """What stayed in use, less what was given back."""
         return self.after - self.before
+
+    @property
+    def in_use(self) -> int:
+        """What was in use last."""
+        return self.after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +75,7 @@ class HeldChange:
 
     @property
     def delta(self) -> int | None:
-        """What came to it; None where that is unknown."""
+        """What came to it; None if that is unknown."""
         return None if self.before is None or self.after is None else self.after - self.before
 
 
@@ -79,14 +85,14 @@ class Measurement(Answer):
 
     Attributes:
         seconds: how long it took.
-        pools: a `PoolUse` for each pool of the frameworks that use a GPU; empty where none does.
-        gpus: a `HeldChange` for each GPU of which this process held memory; empty where it held none.
+        pools: a `PoolUse` for each pool of the frameworks that use a GPU; empty if none does.
+        gpus: a `HeldChange` for each GPU of which this process held memory; empty if it held none.
         asked: whether the driver was asked.
-        trouble: why it has no figures, in words; empty where it has.
+        trouble: why it has no figures, in words; empty if it has.
         started: the frameworks that began to use a GPU meanwhile.
-        error: the name of the class of the error that ended it; empty where none did.
+        error: the name of the class of the error that ended it; empty if none did.
         simulated: whether the GPUs are those of a simulated machine.
-        what: what was measured, as people call it; empty where that is plain.
+        what: what was measured, as people call it; empty if that is plain.
     """
 
     seconds: float
@@ -101,7 +107,7 @@ class Measurement(Answer):
 
     @property
     def peak(self) -> int:
-        """The highest peak of any pool; 0 where no framework uses a GPU."""
+        """The highest peak of any pool; 0 if no framework uses a GPU."""
         return max((pool.peak for pool in self.pools), default=0)
 
     @property
@@ -111,14 +117,14 @@ class Measurement(Answer):
 
     @property
     def held(self) -> int | None:
-        """What came to what the driver gives this process, on all GPUs together; None where that is unknown."""
+        """What came to what the driver gives this process, on all GPUs together; None if that is unknown."""
         changes = [gpu.delta for gpu in self.gpus if gpu.delta is not None]
         known = self.asked and not self.trouble and len(changes) == len(self.gpus)
         return sum(changes) if known else None
 
-    def _parts(self) -> Iterable[Part | str]:
+    def _parts(self) -> Iterable[Part | Message | str]:
         tables = grid(_HEADS, _pools(self), long=True), grid(_HELD_HEADS, _held(self))
-        return [headline(_summary(self)), *tables, *_remarks(self)]
+        return [headline(str(_summary(self))), *tables, *_remarks(self)]
 
 
 def pool_uses(framework: str, before: Mapping[str, Pool], after: Iterable[Pool]) -> tuple[PoolUse, ...]:
@@ -144,14 +150,14 @@ def pool_uses(framework: str, before: Mapping[str, Pool], after: Iterable[Pool])
     )
 
 
-def held_of(pid: int, before: Snapshot, after: Snapshot, using: Container[str]) -> tuple[HeldChange, ...]:
+def held_changes(pid: int, before: Snapshot, after: Snapshot, using: Container[str]) -> tuple[HeldChange, ...]:
     """Return what a process held of each GPU that it holds memory of, or did.
 
     Args:
         pid: its process id.
         before: the driver's figures at the beginning.
         after: those at the end.
-        using: the UUIDs of the GPUs that the process uses by its own account: where the driver does not list it there,
+        using: the UUIDs of the GPUs that the process uses by its own account: if the driver does not list it there,
             as in some containers, what it holds is unknown.
     """
     then, now = _listed(pid, before), _listed(pid, after)
@@ -175,36 +181,31 @@ def pool_name(framework: str, name: str) -> str:
     return name if framework == TENSORFLOW else f"{framework} {name}"
 
 
-def change(count: int | None) -> str:
+def signed_size(count: int | None) -> str:
     """Write a change with its sign: ``+1.2 GiB``, ``-64 MiB``, ``0``; None as ``N/A``."""
     return rounded(count) if count is None else f"{'-' if count < 0 else '+'}{rounded(abs(count))}" if count else "0"
 
 
-def peak(pool: PoolUse) -> str:
+def peak_text(pool: PoolUse) -> str:
     """Write a pool's peak; one that is not exact as the most that it may have been."""
     return rounded(pool.peak) if pool.exact else f"at most {rounded(pool.peak)}"
 
 
-def took(seconds: float) -> str:
+def elapsed(seconds: float) -> str:
     """Write how long something took: ``0.042 s``, and from a second on as `phrases.seconds` does."""
     return phrases.seconds(seconds) if seconds >= 1 else f"{seconds:.3f} s"
 
 
-def _summary(usage: Measurement) -> str:
-    what = f"{phrases.plain(usage.what)}: " if usage.what else ""
-    ended = f", ended by {phrases.plain(usage.error)}" if usage.error else ""
-    figures = ""
+def _summary(usage: Measurement) -> Message:
+    text = ("{what}: " if usage.what else "") + "Measured: {took}" + (", ended by {error}" if usage.error else "")
+    facts: dict[str, object] = {"what": phrases.plain(usage.what), "error": phrases.plain(usage.error)}
     if usage.pools:
         highest = max(usage.pools, key=lambda pool: pool.peak)
-        where = f" on {pool_name(highest.framework, highest.name)}" if len(usage.pools) > 1 else ""
-        figures = f", peak {peak(highest)}{where}, {_stayed(usage.delta)}"
-    return f"{what}Measured: {took(usage.seconds)}{ended}{figures}."
-
-
-def _stayed(delta: int) -> str:
-    if not delta:
-        return "nothing stayed"
-    return f"{rounded(delta)} stayed" if delta > 0 else f"{rounded(-delta)} given back"
+        text += ", peak {peak}" + (" on {pool}" if len(usage.pools) > 1 else "")
+        text += ", {stayed} stayed" if usage.delta >= 0 else ", {stayed} given back"
+        facts |= {"peak": peak_text(highest), "pool": pool_name(highest.framework, highest.name)}
+        facts["stayed"] = rounded(abs(usage.delta)) if usage.delta else "nothing"
+    return msg(text + ".", took=elapsed(usage.seconds), **facts)
 
 
 def _pools(usage: Measurement) -> list[tuple[str, ...]]:
@@ -213,8 +214,8 @@ def _pools(usage: Measurement) -> list[tuple[str, ...]]:
             pool_name(one.framework, one.name),
             rounded(one.before),
             rounded(one.after),
-            change(one.delta),
-            peak(one),
+            signed_size(one.delta),
+            peak_text(one),
             rounded(one.limit) if one.limit else "",
         )
         for one in usage.pools
@@ -222,21 +223,19 @@ def _pools(usage: Measurement) -> list[tuple[str, ...]]:
 
 
 def _held(usage: Measurement) -> list[tuple[str, ...]]:
-    return [(f"GPU {one.gpu}", rounded(one.before), rounded(one.after), change(one.delta)) for one in usage.gpus]
+    return [(f"GPU {one.gpu}", rounded(one.before), rounded(one.after), signed_size(one.delta)) for one in usage.gpus]
 
 
-def _remarks(usage: Measurement) -> list[str]:
-    lines = [f"What the driver gave is not known: {usage.trouble}"] if usage.trouble and usage.pools else []
-    if not usage.pools:
-        lines.append(NO_POOL)
-    if any(one.after is None for one in usage.gpus):
-        lines.append(_UNLISTED)
+def _remarks(usage: Measurement) -> list[Message | str]:
+    lines: list[Message | str] = []
+    if usage.trouble and usage.pools:
+        lines.append(msg("What the driver gave is not known: {trouble}", trouble=usage.trouble))
+    lines += [NO_POOL] * (not usage.pools)
+    lines += [_UNLISTED] * any(one.after is None for one in usage.gpus)
+    began = "{name} began to use the GPUs meanwhile, and the change of what is held has its CUDA context in it."
+    lines += [msg(began, name=name) for name in usage.started]
+    inexact = dict.fromkeys(one.framework for one in usage.pools if not one.exact)
     lines += [
-        f"{framework} began to use the GPUs meanwhile, and the change of what is held has its CUDA context in it."
-        for framework in usage.started
+        msg("{name}'s peak cannot be counted anew: it was not higher than before.", name=name) for name in inexact
     ]
-    lines += [
-        f"{framework}'s peak cannot be counted anew: it was not higher than before."
-        for framework in dict.fromkeys(one.framework for one in usage.pools if not one.exact)
-    ]
-    return [*lines, phrases.SIMULATED] if usage.simulated else lines
+    return [*lines, *[phrases.SIMULATED] * usage.simulated]

@@ -21,44 +21,10 @@ from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.peaks import Mark, SharedPeaks
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.ground.snapshot import Snapshot
-from tfgpu_magic.insight.measurement import Measurement, PoolUse, held_of, pool_uses
+from tfgpu_magic.insight.measurement import Measurement, PoolUse, held_changes, pool_uses
 from tfgpu_magic.machine.see import look
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Pools:
-    """The pools of all frameworks from one time on."""
-
-    def __init__(self) -> None:
-        self._marks: list[tuple[str, SharedPeaks, Mark]] = []
-        for name, peaks in registry.PEAKS.items():
-            with contextlib.suppress(Exception):  # a framework that fails has no figures, and the others keep theirs
-                self._marks.append((name, peaks, peaks.begin()))
-
-    @property
-    def awake(self) -> set[str]:
-        """The frameworks that used a GPU then."""
-        return {name for name, _, mark in self._marks if mark.began}
-
-    @property
-    def began(self) -> list[Pool]:
-        """The counters then."""
-        return [one for _, _, mark in self._marks for one in mark.began.values()]
-
-    def read(self) -> tuple[PoolUse, ...]:
-        """Return what has happened in each pool since then."""
-        return tuple(use for name, peaks, mark in self._marks for use in _uses(name, mark, peaks.read))
-
-    def end(self) -> tuple[PoolUse, ...]:
-        """Return the same, and count no more."""
-        return tuple(use for name, peaks, mark in self._marks for use in _uses(name, mark, peaks.end))
-
-
-def _uses(name: str, mark: Mark, counters: Callable[[Mark], Iterable[Pool]]) -> tuple[PoolUse, ...]:
-    with contextlib.suppress(Exception):  # as above
-        return pool_uses(name, mark.began, counters(mark))
-    return ()
 
 
 class Measuring:
@@ -72,7 +38,7 @@ class Measuring:
     def __init__(self, *, driver: bool = True, report: Callable[[Measurement], object] = print) -> None:
         self._driver, self._report = driver, report
         self._before: Snapshot | None = None
-        self._pools: Pools | None = None
+        self._marks: list[tuple[str, SharedPeaks, Mark]] | None = None
         self._began = self._ended = 0.0
         self._result: Measurement | None = None
 
@@ -82,28 +48,32 @@ class Measuring:
         Raises:
             RuntimeError: it has begun already.
         """
-        if self._pools is not None and self._result is None:
+        if self._marks is not None and self._result is None:
             raise RuntimeError("This measurement has begun already: for a block within, call `measure()` again.")
         self._result, self._before = None, look() if self._driver else None
-        self._pools = Pools()
+        self._marks = []
+        for name, peaks in registry.PEAKS.items():
+            with contextlib.suppress(Exception):  # a framework that fails has no figures, and the others keep theirs
+                self._marks.append((name, peaks, peaks.begin()))
         self._began = time.perf_counter()
         return self
 
     def stop_clock(self) -> None:
-        """Note the time: what comes until the end is not measured's."""
+        """Note the time: what comes until the end is not measured."""
         self._ended = time.perf_counter()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End; an error of the block is its own."""
-        seconds = (self._ended if error is not None and self._ended else time.perf_counter()) - self._began
-        assert self._pools is not None  # noqa: S101  # it was entered
-        pools = self._pools.end()
-        self._result = self._measured(seconds, pools, kind.__name__ if kind else "")
-        if self._before is not None:
-            after = look()
-            self._result = _with_driver(self._result, self._before, after)
+        ended = self._ended if error is not None and self._ended else time.perf_counter()
+        measured = self._measured(ended, SharedPeaks.end, kind.__name__ if kind else "")
+        self._result = measured if self._before is None else _with_driver(measured, self._before, look())
+
+    @property
+    def at_beginning(self) -> list[Pool]:
+        """The counters when it began."""
+        return [one for _, _, mark in self._marks or () for one in mark.began.values()]
 
     @property
     def result(self) -> Measurement:
@@ -114,9 +84,20 @@ class Measuring:
         """
         if self._result is not None:
             return self._result
-        if self._pools is None:
+        if self._marks is None:
             raise RuntimeError("Nothing is measured yet: write `with measure() as m:` above what is to be measured.")
-        return self._measured(time.perf_counter() - self._began, self._pools.read(), "")
+        return self._measured(time.perf_counter(), SharedPeaks.read)
+
+    def _measured(
+        self, until: float, counters: Callable[[SharedPeaks, Mark], Iterable[Pool]], error: str = ""
+    ) -> Measurement:
+        uses, started = list[PoolUse](), list[str]()
+        for name, peaks, mark in self._marks or ():
+            with contextlib.suppress(Exception):  # as above
+                found = pool_uses(name, mark.began, counters(peaks, mark))
+                uses += found
+                started += [name] if found and not mark.began else []
+        return Measurement(seconds=until - self._began, pools=tuple(uses), started=tuple(started), error=error)
 
     @property
     def peak(self) -> int:
@@ -130,7 +111,7 @@ class Measuring:
 
     @property
     def held(self) -> int | None:
-        """The bytes that came to what the driver gives this process; None where that is unknown."""
+        """The bytes that came to what the driver gives this process; None if that is unknown."""
         return self.result.held
 
     @property
@@ -139,10 +120,10 @@ class Measuring:
         return self.result.seconds
 
     def __repr__(self) -> str:
-        return repr(self.result) if self._pools is not None else "<a measurement that has not begun>"
+        return repr(self.result) if self._marks is not None else "<a measurement that has not begun>"
 
     def _repr_html_(self) -> str | None:
-        return self.result._repr_html_() if self._pools is not None else None
+        return self.result._repr_html_() if self._marks is not None else None
 
     def __call__(self, function: F) -> F:
         """Return the function in a form that measures each call.
@@ -174,11 +155,6 @@ class Measuring:
         finally:
             self._report(replace(one.result, what=getattr(function, "__qualname__", "")))
 
-    def _measured(self, seconds: float, pools: tuple[PoolUse, ...], error: str) -> Measurement:
-        awake = self._pools.awake if self._pools else set()
-        started = tuple(dict.fromkeys(one.framework for one in pools if one.framework not in awake))
-        return Measurement(seconds=seconds, pools=pools, started=started, error=error)
-
 
 @overload
 def measure(function: F, /) -> F: ...
@@ -189,20 +165,20 @@ def measure(
 ) -> F | Measuring:
     """Measure what a block or a function does to GPU memory: its exact peak, what stays, and what the driver gives.
 
-    Each framework's own allocator tells what is in use and the peak (TensorFlow, PyTorch; JAX tells a peak only where
+    Each framework's own allocator tells what is in use and the peak (TensorFlow, PyTorch; JAX tells a peak only if
     it is higher than all before), for each logical GPU; the driver tells what it gives this process. Nothing is
     imported or started for it. Measurements may nest, and what TensorFlow's and PyTorch's own functions tell of peaks
     stays as it would be. What other threads of the process do meanwhile counts.
 
     Args:
-        function: the function, where this is a decorator.
+        function: the function, if this is a decorator.
         driver: whether the driver is asked before and after, which takes a tenth of a second each time; without it,
             a measurement takes less than a millisecond.
         report: is given the measurement of each call of a function; by default it is printed.
 
     Returns:
         What measures a block. After it, the figures are ``m.peak``, ``m.delta`` (what stayed) and ``m.held`` (what the
-        driver's figure did; None where it is unknown) in bytes, ``m.seconds``, ``m.result.pools`` and
+        driver's figure did; None if it is unknown) in bytes, ``m.seconds``, ``m.result.pools`` and
         ``m.result.gpus``. For a function, it is the function in a form that measures each call.
 
     Examples:
@@ -216,6 +192,6 @@ def _with_driver(measured: Measurement, before: Snapshot, after: Snapshot) -> Me
     """Add the driver's figures to a measurement."""
     trouble = before.error or after.error or ""
     using = {pool.gpu for pool in measured.pools if pool.peak}
-    gpus = () if trouble else held_of(os.getpid(), before, after, using)
+    gpus = () if trouble else held_changes(os.getpid(), before, after, using)
     simulated = before.simulated or after.simulated
     return replace(measured, asked=True, gpus=gpus, trouble=trouble, simulated=simulated)

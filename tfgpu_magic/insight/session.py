@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.answer import Answer, Part, Quiet, grid
+from tfgpu_magic.ground.message import Line, Message, msg
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.insight import chart
 from tfgpu_magic.insight.chart import Curve, cell_name, cell_title
-from tfgpu_magic.insight.measurement import change, peak, pool_name, took
+from tfgpu_magic.insight.measurement import elapsed, peak_text, pool_name, signed_size
 from tfgpu_magic.insight.timeline import TIMELINE
 from tfgpu_magic.machine.see import look
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tfgpu_magic.insight.measurement import PoolUse
     from tfgpu_magic.insight.timeline import CellUse, Timeline
@@ -24,14 +25,15 @@ _HEADS = ("<Cell", "<Code", ">Time", "<Pool", ">In use", ">Change", ">Peak", "<E
 _LONGEST = 50  # characters of a cell's line
 _MOST = 200  # rows of the table
 
-NOTHING = "No framework has used a GPU in this session since tfgpu_magic was loaded."
-OFF = "Cells are not tracked. `%tf_gpu track on` notes what each of them does."
-NONE_CHANGED = "No tracked cell has changed what is in use."
+NOTHING = msg("No framework has used a GPU in this session since tfgpu_magic was loaded.")
+OFF = msg("Cells are not tracked. `{line}` notes what each of them does.", line=Line("track on"))
+NONE_CHANGED = msg("No tracked cell has changed what is in use.")
+_LAST = msg("These are the last {most} of {all} rows; `tfgpu_magic.timeline().frame()` has all.")
 
 
-def line_of(pools: Iterable[PoolUse]) -> Quiet:
+def cell_line(pools: Iterable[PoolUse]) -> Quiet:
     """Return the line below a cell that has changed memory in some pools."""
-    return Quiet("; ".join(map(_in_words, pools)))
+    return Quiet("; ".join(map(_pool_text, pools)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -40,8 +42,8 @@ class Session(Answer):
 
     Attributes:
         record: the data: `Timeline.samples` and `cells`.
-        names: the numbers of the GPUs, by UUID, where they are known.
-        tracked: whether cells are tracked now; None where nothing is to be said of that.
+        names: the numbers of the GPUs, by UUID, if they are known.
+        tracked: whether cells are tracked now; None if nothing is to be said of that.
         simulated: whether the GPUs are those of a simulated machine.
     """
 
@@ -79,7 +81,7 @@ class Session(Answer):
         ]
         return pd.DataFrame(rows, columns=_COLUMNS)
 
-    def _parts(self) -> Iterable[Part | str]:
+    def _parts(self) -> Iterable[Part | Message | str]:
         curves, rows = self._curves(), self._rows()
         return [_charts(curves) if curves else NOTHING, grid(_HEADS, rows[-_MOST:], "By cell"), *self._remarks(rows)]
 
@@ -94,7 +96,7 @@ class Session(Answer):
         return [
             Curve(self._name(gpu), tuple(found), limits[gpu], tuple(on))
             for gpu, found in sorted(points.items(), key=lambda item: self._name(item[0]))
-            if (on := _on(gpu, cells)) or any(in_use for _, in_use in found)
+            if (on := _cells_on(gpu, cells)) or any(in_use for _, in_use in found)
         ]
 
     def _name(self, gpu: str) -> str:
@@ -106,24 +108,27 @@ class Session(Answer):
             (
                 cell_name(cell),
                 cell_title(cell, _LONGEST),
-                took(cell.ended - cell.began),
+                elapsed(cell.ended - cell.began),
                 pool_name(pool.framework, pool.name),
                 rounded(pool.after),
-                change(pool.delta),
-                peak(pool),
+                signed_size(pool.delta),
+                peak_text(pool),
                 phrases.plain(cell.error),
             )
             for cell in self.record.cells()
             for pool in cell.pools
-            if _changed(pool)
+            if _has_changed(pool)
         ]
 
-    def _remarks(self, rows: list[tuple[str, ...]]) -> list[str]:
-        lines = [NONE_CHANGED] if self.tracked and not rows else []
+    def _remarks(self, rows: list[tuple[str, ...]]) -> Iterator[Message | str]:
+        if self.tracked and not rows:
+            yield NONE_CHANGED
         if len(rows) > _MOST:
-            lines.append(f"These are the last {_MOST} of {len(rows)} rows; `tfgpu_magic.timeline().frame()` has all.")
-        lines += [OFF] if self.tracked is False else []
-        return [*lines, phrases.SIMULATED] if self.simulated else lines
+            yield _LAST(most=_MOST, all=len(rows))
+        if self.tracked is False:
+            yield OFF
+        if self.simulated:
+            yield phrases.SIMULATED
 
 
 _COLUMNS = (
@@ -137,19 +142,19 @@ def _charts(curves: list[Curve]) -> Part:
     return Part(lines, chart.STYLE + "".join(map(chart.draw, curves)) + chart.legend(curves))
 
 
-def _in_words(pool: PoolUse) -> str:
-    changed = f"{change(pool.delta)}, " if pool.delta else ""
-    return f"{pool_name(pool.framework, pool.name)}: {changed}{rounded(pool.after)} in use, peak {peak(pool)}"
+def _pool_text(pool: PoolUse) -> str:
+    changed = f"{signed_size(pool.delta)}, " if pool.delta else ""
+    return f"{pool_name(pool.framework, pool.name)}: {changed}{rounded(pool.after)} in use, peak {peak_text(pool)}"
 
 
-def _changed(pool: PoolUse) -> bool:
+def _has_changed(pool: PoolUse) -> bool:
     return bool(pool.delta) or (pool.exact and pool.peak > pool.before)
 
 
-def _on(gpu: str, cells: tuple[CellUse, ...]) -> list[CellUse]:
+def _cells_on(gpu: str, cells: tuple[CellUse, ...]) -> list[CellUse]:
     """Return the cells that changed what is in use of a GPU, each with its pools there alone."""
     there = (one._replace(pools=tuple(pool for pool in one.pools if pool.gpu == gpu)) for one in cells)
-    return [one for one in there if any(map(_changed, one.pools))]
+    return [one for one in there if any(map(_has_changed, one.pools))]
 
 
 def timeline() -> Session:

@@ -1,19 +1,20 @@
 """What this session had in use of each GPU over time, and what each cell did: plain data that others read.
 
-`publisher` adds a `Sample` about once a second while something may change, as long as the extension is loaded; while
-cells are tracked, `tracker` adds one at each end of a cell, and a `CellUse`. Readers take what they need from
-`TIMELINE`: `samples` and `cells`, each a tuple in the order of time.
+`publisher` adds a sample about once a second while something may change, as long as the extension is loaded. While
+cells are tracked, `tracker` adds one at each end of a cell, and a `CellUse`. `TIMELINE` is this process's record.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.insight.measurement import PoolUse
 
 SAMPLES, CELLS = 20_000, 10_000
@@ -26,7 +27,7 @@ class Level(NamedTuple):
     Attributes:
         gpu: the GPU's UUID.
         in_use: what their objects take, by their own account, together.
-        limit: what their pools may take together; None where that is unknown, or nothing limits one of them.
+        limit: what their pools may take together; None if that is unknown, or nothing limits one of them.
     """
 
     gpu: str
@@ -50,12 +51,12 @@ class CellUse(NamedTuple):
     """What one cell did to GPU memory.
 
     Attributes:
-        number: its number, as in ``In [5]``; None where it has none.
+        number: its number, as in ``In [5]``; None if it has none.
         title: its first line that is no import, magic or comment.
         began: when it began, in seconds since the epoch.
         ended: when it ended.
         pools: what happened in each pool.
-        error: the name of the class of the error that ended it; empty where none did.
+        error: the name of the class of the error that ended it; empty if none did.
     """
 
     number: int | None
@@ -75,14 +76,23 @@ class Timeline:
         self._cells = deque(cells, CELLS)
 
     def samples(self) -> tuple[Sample, ...]:
-        """Return what was sampled."""
+        """Return what was sampled, in the order of time."""
         with self._lock:
             return tuple(self._samples)
 
     def cells(self) -> tuple[CellUse, ...]:
-        """Return what each tracked cell did."""
+        """Return what each tracked cell did, in the order of time."""
         with self._lock:
             return tuple(self._cells)
+
+    def sample(self, pools: Iterable[Pool | PoolUse]) -> None:
+        """Add what is in use of each GPU now, from the counters of all pools."""
+        levels: dict[str, Level] = {}
+        for pool in pools:
+            other = levels.get(pool.gpu, Level(pool.gpu, 0, 0))
+            limit = None if pool.limit is None or other.limit is None else pool.limit + other.limit
+            levels[pool.gpu] = Level(pool.gpu, other.in_use + pool.in_use, limit)
+        self.add(Sample(time.time(), tuple(levels.values())))
 
     def add(self, sample: Sample) -> None:
         """Add a sample; of equal ones in a row the first and the last stay."""
@@ -97,22 +107,6 @@ class Timeline:
         """Add a cell that has ended."""
         with self._lock:
             self._cells.append(cell)
-
-
-def levels(pools: Iterable[tuple[str, int, int | None]]) -> tuple[Level, ...]:
-    """Return the level of each GPU.
-
-    Args:
-        pools: the GPU, what is in use and the limit of each pool.
-    """
-    found: dict[str, Level] = {}
-    for gpu, in_use, limit in pools:
-        other = found.get(gpu)
-        if other is not None:
-            in_use += other.in_use
-            limit = None if limit is None or other.limit is None else limit + other.limit
-        found[gpu] = Level(gpu, in_use, limit)
-    return tuple(found.values())
 
 
 TIMELINE = Timeline()

@@ -13,11 +13,11 @@ from IPython.display import display
 
 from tfgpu_magic.ground.host import CellWatch, title
 from tfgpu_magic.ground.units import MIB
-from tfgpu_magic.insight import fit
+from tfgpu_magic.insight import recommend
 from tfgpu_magic.insight.measurement import PoolUse
-from tfgpu_magic.insight.measuring import Measuring, Pools
-from tfgpu_magic.insight.session import line_of
-from tfgpu_magic.insight.timeline import TIMELINE, CellUse, Sample, levels
+from tfgpu_magic.insight.measuring import Measuring
+from tfgpu_magic.insight.session import cell_line
+from tfgpu_magic.insight.timeline import TIMELINE, CellUse
 
 LEAST = 64 * MIB
 """Bytes by which a cell has to change a pool for a line below it, if not said otherwise."""
@@ -39,35 +39,35 @@ class Tracker(CellWatch):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self.least = LEAST
-        self._begun: list[tuple[str, float, Pools]] = []  # titles, times; a cell may run others, as `%run` does
+        self._begun: list[tuple[str, float, Measuring]] = []  # titles, times; a cell may run others, as `%run` does
         self._highest: dict[tuple[str, str], int] = {}
 
     def stop(self) -> None:
         """Track no more; what was tracked stays."""
         super().stop()
         while self._begun:
-            self._begun.pop()[2].end()
+            self._begun.pop()[2].__exit__(None, None, None)
 
     def _before(self, info: Any) -> None:
-        now, pools = time.time(), Pools()
-        TIMELINE.add(Sample(now, levels((one.gpu, one.in_use, one.limit) for one in pools.began)))
-        self._begun.append((title(info.raw_cell or "")[:LONGEST], now, pools))
+        now, measuring = time.time(), Measuring(driver=False)
+        TIMELINE.sample(measuring.__enter__().at_beginning)
+        self._begun.append((title(info.raw_cell or "")[:LONGEST], now, measuring))
 
     def _after(self, result: Any) -> None:
         if not self._begun:  # the cell that said `track on`
             return
-        text, began, before = self._begun.pop()
-        now, pools = time.time(), before.end()
-        TIMELINE.add(Sample(now, levels((one.gpu, one.after, one.limit) for one in pools)))
+        text, began, measuring = self._begun.pop()
+        measuring.__exit__(None, None, None)
+        pools = measuring.result.pools
+        TIMELINE.sample(pools)
         number, error = _outcome(result)
-        cell = CellUse(number=number, title=text, began=began, ended=now, pools=pools, error=error)
-        TIMELINE.add_cell(cell)
+        TIMELINE.add_cell(CellUse(number, text, began, time.time(), pools, error))
         changed = tuple(pool for pool in pools if self._is_much(pool))
         if changed:
-            display(line_of(changed))  # type: ignore[no-untyped-call]  # IPython's
+            display(cell_line(changed))  # type: ignore[no-untyped-call]  # IPython's
 
     def _is_much(self, pool: PoolUse) -> bool:
-        """Tell whether a pool changed much, or was never as full before by as much."""
+        """Return whether a pool changed much, or was never as full before by as much."""
         key = pool.framework, pool.name
         before = max(pool.before, self._highest.get(key, 0))
         self._highest[key] = max(before, pool.peak if pool.exact else pool.after)
@@ -87,7 +87,7 @@ class CellMeasure(CellWatch):
 
     Args:
         shell: IPython's shell.
-        name: the notebook's name that the measurement is put into; empty where it is none.
+        name: the notebook's name that the measurement is put into; empty if it is none.
         fit: whether to say how much to ask for, too.
     """
 
@@ -129,7 +129,7 @@ class CellMeasure(CellWatch):
         measured = replace(self._measuring.result, error=_outcome(result)[1])
         display(measured)  # type: ignore[no-untyped-call]  # IPython's
         if self._fit:
-            display(fit.fitting())  # type: ignore[no-untyped-call]  # IPython's
+            display(recommend.recommendation())  # type: ignore[no-untyped-call]  # IPython's
         if self._name:
             self._shell.user_ns[self._name] = measured
 
@@ -161,5 +161,5 @@ def stop() -> None:
 
 
 def is_on() -> bool:
-    """Tell whether cells are tracked."""
+    """Return whether cells are tracked."""
     return _tracker is not None

@@ -327,7 +327,7 @@ async def _refused(pid: int) -> str:
         outcome = await within(PARK_TIMEOUT, partial(ask_to_park, pid))
     except MonitorError as error:
         return str(error)
-    return "" if outcome.parked else " ".join(outcome.lines)
+    return "" if outcome.parked else " ".join(map(str, outcome.lines))
 
 
 def _announced(due: Mapping[str, float]) -> str:

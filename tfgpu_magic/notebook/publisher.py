@@ -14,7 +14,7 @@ from typing import Any
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import registry, self_report
 from tfgpu_magic.ground.report import Report
-from tfgpu_magic.insight.timeline import TIMELINE, Sample, levels
+from tfgpu_magic.insight.timeline import TIMELINE
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import AT_LEAST_EVERY, ReportFile
 from tfgpu_magic.machine.owners.pids import kernel_id, notebook_of
@@ -52,8 +52,7 @@ class Publisher:
             self.ready = bool(registry.awake())
         except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
             report = Report(pid=os.getpid(), summary="")
-        found = registry.pools()  # some 10 µs a GPU
-        TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))
+        TIMELINE.sample(registry.pools())  # some 10 µs a GPU
         if self._used_since is None and any(use.taken for use in report.uses):
             self._used_since = time.time()
         report = replace(

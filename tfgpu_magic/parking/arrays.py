@@ -14,17 +14,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.ground import host
+from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
 from tfgpu_magic.ground.report import Parked
 from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.machine.board import wanted as wanted_board
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.parking import host_memory, without_gpu
-from tfgpu_magic.parking.frameworks import LEAST, Movable, Mover, ParkingError, Staying, Survey, tensorflow, torch
+from tfgpu_magic.parking.frameworks import (
+    LEAST,
+    Movable,
+    Mover,
+    Staying,
+    Survey,
+    message_of,
+    refusal,
+    tensorflow,
+    torch,
+)
 from tfgpu_magic.policy.fit import holders
 from tfgpu_magic.policy.process_state import Stage
 
@@ -34,15 +45,16 @@ MOVERS: dict[str, Mover] = {"TensorFlow": tensorflow, "PyTorch": torch}
 NAMED = 5
 """How many things that stay are named, at most."""
 
+Show: TypeAlias = Callable[[Message], object]
+"""Takes a message on the progress."""
+
 _RETURN = "unpark-1"
 """The lock of this user's processes that come back."""
 
 _TRY_EVERY = 1.0  # seconds between two attempts to come back
-
-_BEHIND = "Another process of yours is moving its memory, and this one comes after it."
+_BEHIND = msg("Another process of yours is moving its memory, and this one comes after it.")
 
 _BATCH = 64 * MIB  # bytes of small arrays for which room in host memory is asked at once
-
 _MEASURED = 16 * MIB  # bytes, at the least, of the array that shows how fast copies are, if there is one of them
 
 
@@ -87,7 +99,8 @@ def _survey(objects: Sequence[object]) -> Survey:
             foreign = [address for other, there in known.items() if other != name for address in there]
             surveys.append(MOVERS[name].survey(objects, foreign))
         elif size := sum(one.in_use for one in framework.pools()):
-            surveys.append(Survey(stays=[Staying(f"{name}'s arrays", size, f"{name} cannot replace them in place")]))
+            in_place = msg("{name} cannot replace them in place", name=name)
+            surveys.append(Survey(stays=[Staying(f"{name}'s arrays", size, in_place)]))
     return Survey(
         leaves=[one for survey in surveys for one in survey.leaves],
         stays=[one for survey in surveys for one in survey.stays],
@@ -128,61 +141,59 @@ class MovedArrays:
         """Return whether any array is in host memory, or may be."""
         return bool(self._moved)
 
-    def move_out(
-        self, wanted: Callable[[], bool] = lambda: True, show: Callable[[str], object] = lambda _: None
-    ) -> None:
+    def move_out(self, wanted: Callable[[], bool] = lambda: True, show: Show = bool) -> None:
         """Move all that can leave to host memory; after an error, what has left is brought back.
 
         Args:
             wanted: returns whether that is still wanted.
-            show: takes a sentence on the progress.
+            show: takes messages on the progress.
 
         Raises:
-            ParkingError: nothing was moved, or what was moved is back if the text does not say otherwise.
+            Refused: nothing was moved, or what was moved is back if the message does not say otherwise.
         """
         self._came_back = ()
         found = survey()
         if found.reasons:
-            raise ParkingError(" ".join([*found.reasons, *described(found.stays)]))
+            raise refusal(in_a_row([*found.reasons, *stay_messages(found.stays)]))
         self.stays = found.stays
         try:
             self._take_out(found, wanted, show)
             _give_back()
         except Exception as error:
-            show("Moving everything back to the GPU.")
-            raise ParkingError(f"{str(error) or type(error).__name__} {self._taken_back()}") from error
+            show(msg("Moving everything back to the GPU."))
+            raise refusal(in_a_row([message_of(error), self._taken_back()])) from error
         finally:
             host.announce(wait=True)
 
-    def _take_out(self, found: Survey, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
-        show(f"Moving {rounded(found.leaving)} to host memory.")
+    def _take_out(self, found: Survey, wanted: Callable[[], bool], show: Show) -> None:
+        whole = rounded(found.leaving)
+        show(msg("Moving {whole} to host memory.", whole=whole))
         begun, moved = time.monotonic(), 0
         for batch in _batches(found.leaves):
             size = sum(one.size for one in batch)
             with host_memory.room(size, wanted):
                 for one in batch:
                     if not wanted():
-                        raise ParkingError("It was interrupted.")
+                        raise refusal(msg("It was interrupted."))
                     self._moved.append(one)
                     one.take_out()
             moved += size
-            left = (found.leaving - moved) / moved * (time.monotonic() - begun)
-            show(f"{rounded(moved)} of {rounded(found.leaving)} are in host memory; {about(left)} more.")
+            left = about((found.leaving - moved) / moved * (time.monotonic() - begun))
+            progress = "{moved} of {whole} are in host memory; {left} more."
+            show(msg(progress, moved=rounded(moved), whole=whole, left=left))
 
-    def _taken_back(self) -> str:
-        """Bring back at once what has left, and say what became of it."""
+    def _taken_back(self) -> Message:
+        """Bring back at once what has left, and return what became of it."""
         try:
             while self._moved:
                 self._moved[-1].put_back()
                 self._moved.pop()
         except Exception as error:
-            left = rounded(self.size)
-            return f"{left} that had left are safe in host memory, and come back before the next cell: {error}"
-        return "Everything is back on the GPU."
+            safe = "{size} that had left are safe in host memory, and come back before the next cell: {why}"
+            return msg(safe, size=rounded(self.size), why=str(error))
+        return msg("Everything is back on the GPU.")
 
-    def move_back(
-        self, wanted: Callable[[], bool] = lambda: True, show: Callable[[str], object] = lambda _: None
-    ) -> None:
+    def move_back(self, wanted: Callable[[], bool] = lambda: True, show: Show = bool) -> None:
         """Bring every array back, and wait for room while that is wanted. What is back stays so.
 
         It begins when there is room for all, and one process of this user's comes back at a time: two that each had a
@@ -190,23 +201,24 @@ class MovedArrays:
 
         Args:
             wanted: returns whether anybody still waits.
-            show: takes a sentence on the progress.
+            show: takes messages on the progress.
 
         Raises:
-            ParkingError: a GPU is gone, lost or too small. Nothing was tried.
+            Refused: a GPU is gone, lost or too small. Nothing was tried.
         """
-        begun, moved, whole = time.monotonic(), self._moved, self.size
-        gpus = [*self._sizes()]
+        begun, moved, sizes = time.monotonic(), self._moved, self._sizes()
+        whole = rounded(sizes.total())
+
+        def tell(left: int) -> None:
+            back = rounded(sizes.total() - left)
+            show(msg("{back} of {whole} are back on the GPU.", back=back, whole=whole))
+
         try:
-            _check_gpus(self._sizes())
-            show(f"Moving {rounded(whole)} back to the GPU.")
+            _check_gpus(sizes)
+            show(msg("Moving {whole} back to the GPU.", whole=whole))
             while moved and wanted():
                 with host_memory.locked(_RETURN, wanted, lambda: show(_BEHIND)), self._lock:
-                    lacking = _put_back(
-                        moved,
-                        wanted,
-                        lambda left: show(f"{rounded(whole - left)} of {rounded(whole)} are back on the GPU."),
-                    )
+                    lacking = _put_back(moved, wanted, tell)
                 if lacking is not None:
                     wanted_board.note(lacking[:1])
                     _give_back()  # what was freed, and a framework keeps
@@ -214,11 +226,11 @@ class MovedArrays:
                     time.sleep(_TRY_EVERY)
         finally:
             if not self._moved:
-                self._came_back, self.return_seconds = gpus, time.monotonic() - begun
+                self._came_back, self.return_seconds = [*sizes], time.monotonic() - begun
             host.announce(wait=False)
 
     def make_unreadable(self) -> None:
-        """Have each read of what is in host memory raise an error from now on. All of that stays there for good."""
+        """Make each read of what is in host memory raise an error from now on. All of that stays there for good."""
         self._moved = [*self._moved]  # a way back that hangs may still take arrays from the other list
         for one in sorted(self._moved, key=lambda one: isinstance(one, tensorflow.Variable)):  # PyTorch's may fail
             one.make_unreadable()
@@ -265,7 +277,7 @@ def _put_back(
         if fits:
             moved.pop()
             sizes[one.gpu] -= one.size
-            tell(sum(sizes.values()))
+            tell(sizes.total())
         else:
             lacking = one.gpu, sizes[one.gpu]
     return lacking
@@ -275,13 +287,12 @@ def _batches(arrays: Sequence[Movable]) -> Iterator[Sequence[Movable]]:
     """Yield arrays as room is asked for them: the one that is measured, then large ones alone, small ones together."""
     first = _measured(arrays)
     yield [first]
-    batch, size = list[Movable](), 0
+    batch = list[Movable]()
     for one in sorted((one for one in arrays if one is not first), key=lambda one: -one.size):
-        if batch and size + one.size > _BATCH:
+        if batch and sum(other.size for other in batch) + one.size > _BATCH:
             yield batch
-            batch, size = [], 0
+            batch = []
         batch.append(one)
-        size += one.size
     if batch:
         yield batch
 
@@ -300,7 +311,7 @@ def _may_fit(gpu: str, size: int) -> bool:
 
 
 def _check_gpus(sizes: Mapping[str, int]) -> None:
-    """Raise `ParkingError` if a GPU cannot take back so many bytes, whoever else lets go of memory there.
+    """Raise `Refused` if a GPU cannot take back so many bytes, whoever else lets go of memory there.
 
     NVML is only asked if CUDA does not answer for a GPU, or has no room there.
     """
@@ -311,11 +322,12 @@ def _check_gpus(sizes: Mapping[str, int]) -> None:
         return
     there = {gpu.uuid: gpu for gpu in snapshot.gpus if not gpu.lost}
     for uuid, size in doubtful.items():
-        gpu = there.get(uuid)
+        gpu, needed = there.get(uuid), rounded(size)
         if gpu is None and uuid not in free:
-            raise ParkingError(f"GPU {uuid}, to which {rounded(size)} must come back, is gone or lost.")
+            raise refusal(msg("GPU {uuid}, to which {size} must come back, is gone or lost.", uuid=uuid, size=needed))
         if gpu is not None and gpu.usable is not None and gpu.usable < size:
-            raise ParkingError(f"GPU {uuid} has {rounded(gpu.usable)}, and {rounded(size)} must come back to it.")
+            small = "GPU {uuid} has {usable}, and {size} must come back to it."
+            raise refusal(msg(small, uuid=uuid, usable=rounded(gpu.usable), size=needed))
 
 
 def _by_gpu(arrays: Sequence[Movable]) -> Counter[str]:
@@ -326,14 +338,14 @@ def _by_gpu(arrays: Sequence[Movable]) -> Counter[str]:
     return sizes
 
 
-def _no_room(uuid: str, size: int) -> str:
-    """Return the sentence that a GPU has too little room for now, and who holds it."""
+def _no_room(uuid: str, size: int) -> Message:
+    """Return that a GPU has too little room for now, and who holds it."""
     snapshot = look()
     gpu = next((gpu for gpu in snapshot.gpus if gpu.uuid == uuid), None)
     name = "The GPU" if gpu is None else f"GPU {gpu.label}"
-    text = f"{name} does not have {rounded(size)} free yet. Trying again every second."
+    waits = msg("{gpu} does not have {size} free yet. Trying again every second.", gpu=name, size=rounded(size))
     names = other_processes.names(snapshot)
-    return "\n".join([text, *([] if gpu is None else holders(gpu, snapshot.processes, names))])
+    return in_lines([waits, *([] if gpu is None else holders(gpu, snapshot.processes, names))])
 
 
 def about(seconds: float) -> str:
@@ -341,11 +353,13 @@ def about(seconds: float) -> str:
     return "less than 1 s" if seconds < 1 else f"about {seconds:.0f} s"
 
 
-def described(stays: Sequence[Staying]) -> list[str]:
+def stay_messages(stays: Sequence[Staying]) -> list[Message]:
     """Return a sentence for each thing that stays, the largest first."""
     first = sorted(stays, key=lambda one: -(one.size or 0))[:NAMED]
-    lines = [f"{one.name}{f' ({rounded(one.size)})' if one.size else ''} stays: {one.why}." for one in first]
-    return lines + [f"{len(stays) - NAMED} more stay."] * (len(stays) > NAMED)
+    sizes = [f" ({rounded(one.size)})" if one.size else "" for one in first]
+    named = zip(first, sizes, strict=True)
+    lines = [msg("{name}{size} stays: {why}.", name=one.name, size=size, why=one.why) for one, size in named]
+    return lines + [msg("{more} more stay.", more=len(stays) - NAMED)] * (len(stays) > NAMED)
 
 
 def _give_back() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from concurrent import futures
 from typing import Any
 
@@ -16,16 +17,18 @@ from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.answer import Document
 from tfgpu_magic.ground.host import UseWatch
+from tfgpu_magic.ground.message import Message, in_a_row, msg
 from tfgpu_magic.ground.units import seconds
 from tfgpu_magic.machine.board import wanted
 from tfgpu_magic.parking.kernel.process import Attempt, GatedProcess, uninterrupted
 from tfgpu_magic.policy.word import ParsedLine
 
 AUTO, WHEN_NEEDED = "--auto", "--when-needed"
-LOOK_EVERY = 1.0  # seconds between two looks whether room is wanted
+CHECK_EVERY = 1.0  # seconds between two looks whether room is wanted
 AGAIN_AFTER = 15.0  # seconds until what could not be parked is tried again; each time twice as long
 LONGEST_PAUSE = 300.0  # the most that this becomes, until a cell runs again
 
+UNKNOWN = msg("`{text}` is not understood.")
 _OFF = "off"
 _log = logging.getLogger(__name__)
 
@@ -65,7 +68,7 @@ class Automatic(UseWatch):
 
     _turned = _used
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Return the seconds for which it has to be idle yet."""
         now = time.monotonic()
         used_at = now if self._running or self._process.parked else max(self._used_at, self._process.back_at)
@@ -76,30 +79,30 @@ class Automatic(UseWatch):
         while not self._ended:
             if self._wake.wait(wait):
                 self._wake.clear()
-            wait = self._left()
+            wait = self._seconds_left()
             if wait <= 0:
-                wait = self._tried()
+                wait = self._try_to_park()
 
-    def _tried(self) -> float:
+    def _try_to_park(self) -> float:
         """Park it, if anything of it is on a GPU and wanted there; return the seconds until the next look."""
         gpus = set(cuda.contexts())
         if self._when_needed and not gpus & wanted.by_others():
-            return LOOK_EVERY
+            return CHECK_EVERY
         if gpus:
-            self._have_parked()
+            self._park()
         if self._process.parked:
             return self._after_seconds
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
         return pause
 
-    def _have_parked(self) -> None:
+    def _park(self) -> None:
         """Begin on the thread that runs its cells, if that has a loop, and wait until it is parked."""
-        begun = futures.Future[tuple[tuple[str, ...], Attempt | None]]()
+        begun = futures.Future[tuple[Sequence[Message], Attempt | None]]()
 
         def begin() -> None:
             try:
                 with uninterrupted():  # the loop may have had a cell to run before
-                    due = not self._ended and self._left() <= 0
+                    due = not self._ended and self._seconds_left() <= 0
                     begun.set_result(self._process.begin_to_park() if due else ((), None))
             except BaseException as error:
                 begun.set_exception(error)
@@ -110,22 +113,25 @@ class Automatic(UseWatch):
         else:
             begin()
         against, leaves = begun.result()
-        if leaves is not None:
-            against = tuple(filter(None, [leaves.wait(lambda _: None)]))
+        trouble = leaves.wait() if leaves else None
         if against or leaves:
-            _log.debug("parked by itself: %s", " ".join(against) or "done")
+            _log.debug("parked by itself: %s", in_a_row([*against, trouble]) if against or trouble else "done")
 
 
 _current: Automatic | None = None
 
 
 def answer(line: ParsedLine, shell: Any, process: GatedProcess) -> Document:
-    """Have this process park itself from now on, or no more, as a line says; `PolicyError`: it is no such line."""
+    """Make this process park itself from now on, or no more, as a line says.
+
+    Raises:
+        PolicyError: it is no such line.
+    """
     global _current
     flags = line.flags
     off = flags.get(AUTO) == _OFF
     if line.values or not {AUTO} <= flags.keys() <= {AUTO, WHEN_NEEDED} or (off and WHEN_NEEDED in flags):
-        raise line.word.error(f"`{line.text}` is not understood.")
+        raise line.word.error(UNKNOWN(text=line.text))
     after = None if off else seconds(flags[AUTO])
     magics = host.magics(shell)  # which stop what watches cells when they go
     if _current is not None:
@@ -133,9 +139,10 @@ def answer(line: ParsedLine, shell: Any, process: GatedProcess) -> Document:
         magics.watches = tuple(one for one in magics.watches if one is not _current)
         _current = None
     if after is None:
-        return Document(f"This {host.here()} is not parked by itself any more.")
+        return Document(msg("This {here} is not parked by itself any more.", here=host.here()))
     _current = Automatic(shell, process, after, when_needed=WHEN_NEEDED in flags)
     _current.start()
     magics.watches = (*magics.watches, _current)
     when = " and another process of yours finds no room on its GPUs" if WHEN_NEEDED in flags else ""
-    return Document(f"This {host.here()} is parked by itself when no cell has run for {flags[AUTO]}{when}.")
+    by_itself = "This {here} is parked by itself when no cell has run for {time}{when}."
+    return Document(msg(by_itself, here=host.here(), time=flags[AUTO], when=when))

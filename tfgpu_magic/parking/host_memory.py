@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.machine.board.directory import BoardDirectory
-from tfgpu_magic.parking.frameworks import ParkingError
+from tfgpu_magic.parking.frameworks import refusal
 
 LEAST_MARGIN = 4096 * MIB
 """Bytes that must be left over, or a tenth of the whole, whichever is more."""
@@ -31,11 +32,11 @@ def room(size: int, wanted: Callable[[], bool] = lambda: True) -> Iterator[None]
         wanted: returns whether to go on waiting for the others.
 
     Raises:
-        ParkingError: less is free, beyond the margin, or it is not wanted any more.
+        Refused: less is free, beyond the margin, or it is not wanted any more.
     """
     with locked(_LOCK, wanted):
         if missing := shortage(size):
-            raise ParkingError(missing)
+            raise refusal(missing)
         yield
 
 
@@ -49,7 +50,7 @@ def locked(name: str, wanted: Callable[[], bool], waits: Callable[[], object] = 
         waits: is called again and again while it waits.
 
     Raises:
-        ParkingError: it is not wanted any more.
+        Refused: it is not wanted any more.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(MonitorError, OSError):  # without a directory that is ours, nobody else is kept out
@@ -58,7 +59,7 @@ def locked(name: str, wanted: Callable[[], bool], waits: Callable[[], object] = 
             stack.callback(os.close, fd)
             while not _try_lock(fd):
                 if not wanted():
-                    raise ParkingError("Another process of yours is moving memory, and this one was called off.")
+                    raise refusal(msg("Another process of yours is moving memory, and this one was called off."))
                 waits()
                 time.sleep(_TRY_EVERY)
             stack.callback(fcntl.flock, fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it open, too
@@ -79,16 +80,20 @@ def trim() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def shortage(size: int) -> str:
-    """Return where host memory has too little room for so many bytes, and how much; empty if it has enough."""
+def shortage(size: int) -> Message | None:
+    """Return where host memory has too little room for so many bytes, and how much; None if it has enough."""
     sizes = host_memory.machine()
     places = [("this machine", sizes.get("MemTotal", 0), sizes.get("MemAvailable", 0))]
     places += [(f"the cgroup {one.cgroup}", one.most, one.free) for one in host_memory.limits()]
-    for name, whole, free in places:
+    for place, whole, free in places:
         margin = max(LEAST_MARGIN, whole // 10)
         if free < size + margin:
-            return (
-                f"Host memory has too little room: {rounded(size)} are to be copied, and {rounded(margin)} must be "
-                f"left over, but only {rounded(free)} are available on {name}."
+            return msg(
+                "Host memory has too little room: {size} are to be copied, and {margin} must be left over, but only "
+                "{free} are available on {place}.",
+                size=rounded(size),
+                margin=rounded(margin),
+                free=rounded(free),
+                place=place,
             )
-    return ""
+    return None

@@ -10,19 +10,27 @@ import os
 import queue
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from tfgpu_magic.errors import MonitorError, PolicyError, Refused
 from tfgpu_magic.ground.answer import Document
-from tfgpu_magic.ground.message import msg
+from tfgpu_magic.ground.message import Message, in_a_row, msg
 from tfgpu_magic.ground.phrases import plain
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import ReportFiles
 from tfgpu_magic.machine.owners.pids import began, connection_file
-from tfgpu_magic.parking.outcome import BUSY, MIME, UNLOADED, ParkOutcome
 from tfgpu_magic.tell import fetch
+
+MIME = "application/vnd.tfgpu-magic.parked+json"
+"""The type of the answer; no front end shows it."""
+
+NOT_PARKED = msg("Not parked.")
+BUSY = msg("Its kernel is busy, and is parked between cells only. Try again when its cell has ended.")
+UNLOADED = msg("tfgpu_magic is not loaded there. Run `%load_ext tfgpu_magic` in a cell of that notebook first.")
+_ALREADY = msg("It is parked already.")
 
 BEGIN_TIMEOUT = 5.0
 """Seconds in which the other kernel must begin; later it would surprise whoever works there by then."""
@@ -33,6 +41,22 @@ _PARKED = "Parked"  # the name of the error by which `kernel.ipython` answers fo
 _ASK = "__import__('tfgpu_magic.parking.this_notebook', fromlist=['park_for_another']).park_for_another"
 _POLL = 0.5  # seconds between two looks whether the other kernel is there
 _LONGEST = 120  # characters of a name
+
+
+@dataclass(frozen=True, slots=True)
+class ParkOutcome:
+    """What has become of a notebook that was to park; IPython sends it as JSON.
+
+    Attributes:
+        parked: whether it is parked now.
+        lines: what went to host memory and what stays; or why it is not parked, and what to do. A sentence each.
+    """
+
+    parked: bool
+    lines: Sequence[Message]
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        return {MIME: {"parked": self.parked, "lines": [*map(str, self.lines)]}}
 
 
 def find(name: str, own: str) -> tuple[int, str]:
@@ -63,18 +87,20 @@ def find(name: str, own: str) -> tuple[int, str]:
 def find_among(name: str, named: Mapping[int, str]) -> tuple[int, str]:
     """Return the pid of the one of some notebooks, by their pids, that a name means, and what it is called."""
     if name.isdecimal():
-        return int(name), _called(int(name), named)
+        return int(name), _display_name(int(name), named)
     found = [pid for pid, path in named.items() if f"/{path}".endswith(f"/{PurePath(name)}")]
     if len(found) == 1:
-        return found[0], _called(found[0], named)
+        return found[0], _display_name(found[0], named)
     if found:
-        raise PolicyError(f"{name!r} is the name of several: {_listed(found, named)}. Write the pid instead.")
-    others = {pid: _called(pid, named) for pid in sorted(named) if pid != os.getpid()}
-    there = f" There are: {_listed(others, others)}." if others else ""
-    raise PolicyError(f"No other notebook of yours that holds GPU memory is called {name!r}.{there}")
+        several = "{name} is the name of several: {notebooks}. Write the pid instead."
+        raise PolicyError(msg(several, name=repr(name), notebooks=_list_text(found, named)))
+    others = {pid: _display_name(pid, named) for pid in sorted(named) if pid != os.getpid()}
+    there = msg("There are: {notebooks}.", notebooks=_list_text(others, others)) if others else None
+    nobody = msg("No other notebook of yours that holds GPU memory is called {name}.", name=repr(name))
+    raise PolicyError(in_a_row([nobody, there]))
 
 
-def park(pid: int, called: str) -> Document:
+def park(pid: int, name: str) -> Document:
     """Park another notebook, and return what went to host memory and what stays.
 
     Raises:
@@ -83,13 +109,14 @@ def park(pid: int, called: str) -> Document:
     """
     outcome = ask_to_park(pid)
     if not outcome.parked:
-        raise Refused(" ".join(outcome.lines), verdict=msg("{called} is not parked.", called=called))
+        raise Refused(in_a_row(outcome.lines), verdict=msg("{called} is not parked.", called=name))
     first, *rest = outcome.lines
-    return Document(f"{called}: {first}", "All is back before its next cell runs.", *rest)
+    back = msg("All is back before its next cell runs.")
+    return Document(msg("{called}: {first}", called=name, first=first), back, *rest)
 
 
 def ask_to_park(pid: int) -> ParkOutcome:
-    """Have another notebook of this user's park itself, and wait until it has; it does nothing for a late question.
+    """Make another notebook of this user's park itself, and wait until it has; it does nothing for a late question.
 
     Args:
         pid: the process of its kernel.
@@ -99,11 +126,11 @@ def ask_to_park(pid: int) -> ParkOutcome:
     """
     path, start = connection_file(pid), began(pid)
     if path is None or start is None:
-        return ParkOutcome(False, [f"Process {pid} is no kernel of a notebook of yours."])
+        return ParkOutcome(False, [msg("Process {pid} is no kernel of a notebook of yours.", pid=pid)])
     try:
         return _ask(path, pid, start)
     except Exception as error:  # whatever is in that file, or is said by a kernel of another version
-        raise MonitorError(f"The kernel with pid {pid} cannot be asked: {error}") from error
+        raise MonitorError(msg("The kernel with pid {pid} cannot be asked: {error}", pid=pid, error=error)) from error
 
 
 def reports() -> Sequence[Report]:
@@ -113,7 +140,7 @@ def reports() -> Sequence[Report]:
 
 
 def _ask(path: Path, pid: int, start: int) -> ParkOutcome:
-    from jupyter_client.blocking.client import BlockingKernelClient  # it is there where kernels are
+    from jupyter_client.blocking.client import BlockingKernelClient  # it is installed wherever kernels are
 
     begun = time.monotonic()
     client = BlockingKernelClient(connection_file=str(path))
@@ -134,20 +161,21 @@ def _ask(path: Path, pid: int, start: int) -> ParkOutcome:
     finally:
         client.stop_channels()
     if began(pid) != start:
-        return ParkOutcome(False, ["Its kernel has ended."])
-    return ParkOutcome(False, [f"Its kernel has not answered within {ANSWER_TIMEOUT:.0f} seconds, and may still park."])
+        return ParkOutcome(False, [msg("Its kernel has ended.")])
+    silent = "Its kernel has not answered within {seconds} seconds, and may still park."
+    return ParkOutcome(False, [msg(silent, seconds=f"{ANSWER_TIMEOUT:.0f}")])
 
 
 def _outcome(reply: Mapping[str, Any]) -> ParkOutcome:
     if reply.get("ename") == _PARKED:
-        return ParkOutcome(True, ["It is parked already."])
+        return ParkOutcome(True, [_ALREADY])
     said = reply.get("user_expressions", {}).get("parked", {})
     if (found := said.get("data", {}).get(MIME)) is not None:
-        return ParkOutcome(found["parked"], found["lines"])
+        return ParkOutcome(found["parked"], [msg("{line}", line=line) for line in found["lines"]])
     if said.get("ename") == ModuleNotFoundError.__name__:
         return ParkOutcome(False, [UNLOADED])
     why = said.get("evalue") or reply.get("evalue") or "it runs no Python"
-    return ParkOutcome(False, [f"Its kernel cannot park: {why}."])
+    return ParkOutcome(False, [msg("Its kernel cannot park: {why}.", why=why)])
 
 
 def _runs_a_cell(pid: int) -> bool:
@@ -156,9 +184,9 @@ def _runs_a_cell(pid: int) -> bool:
     return report is None or bool(report.busy)
 
 
-def _called(pid: int, named: Mapping[int, str]) -> str:
+def _display_name(pid: int, named: Mapping[int, str]) -> str:
     return plain(PurePath(named.get(pid, "")).name, longest=_LONGEST) or f"The notebook with pid {pid}"
 
 
-def _listed(pids: Iterable[int], named: Mapping[int, str]) -> str:
+def _list_text(pids: Iterable[int], named: Mapping[int, str]) -> str:
     return ", ".join(f"{plain(named[pid], longest=_LONGEST)} (pid {pid})" for pid in pids)

@@ -69,7 +69,7 @@ class Word(NamedTuple):
         forms = (msg("`{form}`", form=Line(form)) for form in self.usage)
         return msg("Write {forms}.", forms=joined(" or ", forms))
 
-    def error(self, text: str) -> PolicyError:
+    def error(self, text: Message | str) -> PolicyError:
         """Return the error for a line that is wrong as the text says; the error adds how the word is written."""
         return PolicyError(in_a_row((text, self.forms)))
 

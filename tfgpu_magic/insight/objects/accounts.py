@@ -24,7 +24,7 @@ _GRAIN = 512
 """Bytes to which allocators round up at most: a view seems to end so much later than the array."""
 
 MOST = 20
-"""Rows that are shown where not all are asked for."""
+"""Rows that are shown if not all are asked for."""
 
 
 class Buffer(NamedTuple):
@@ -48,7 +48,7 @@ class Account:
     Attributes:
         framework: its name.
         device: the GPU, as the framework names it.
-        in_use: bytes by the framework's own figure; None where it has none.
+        in_use: bytes by the framework's own figure; None if it has none.
         found: bytes of the arrays that were found.
     """
 
@@ -59,7 +59,7 @@ class Account:
 
     @property
     def unaccounted(self) -> int | None:
-        """Bytes in use that no array of Python's takes; None where the framework has no figure."""
+        """Bytes in use that no array of Python's takes; None if the framework has no figure."""
         return None if self.in_use is None else max(self.in_use - self.found, 0)
 
     @property
@@ -74,7 +74,7 @@ class Group:
 
     Attributes:
         members: the memory, the largest first.
-        place: the place of that object in the tree; `NOWHERE` where they have none in common.
+        place: the place of that object in the tree; `NOWHERE` if they have none in common.
         partial: whether more memory to which that object leads has rows of its own.
     """
 
@@ -95,10 +95,10 @@ def buffers(arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:
         arrays: the arrays.
         in_use: bytes in use by each framework's own figure.
     """
-    return rested(shared(arrays), arrays, in_use)
+    return size_rests(merge_overlapping(arrays), arrays, in_use)
 
 
-def shared(arrays: Arrays) -> list[Buffer]:
+def merge_overlapping(arrays: Arrays) -> list[Buffer]:
     """Return the memory of arrays, of which none overlaps with another: views join the array that they are views of."""
     alone: list[Buffer] = []
     placed: dict[Device, list[tuple[int, int, int]]] = {}
@@ -110,11 +110,11 @@ def shared(arrays: Arrays) -> list[Buffer]:
             placed.setdefault((framework, one.device), []).append((one.address, -one.size, place))
     for on, there in placed.items():
         there.sort()
-        alone += _joined(on, there)
+        alone += _join(on, there)
     return alone
 
 
-def _joined(on: Device, there: Iterable[tuple[int, int, int]]) -> Iterator[Buffer]:
+def _join(on: Device, there: Iterable[tuple[int, int, int]]) -> Iterator[Buffer]:
     """Join arrays of one GPU that overlap, from their addresses, sizes and places in the order of the addresses."""
     begin = end = 0
     joined: list[int] = []
@@ -131,7 +131,7 @@ def _joined(on: Device, there: Iterable[tuple[int, int, int]]) -> Iterator[Buffe
         yield Buffer(on, end - begin, tuple(joined))
 
 
-def rested(found: Iterable[Buffer], arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:
+def size_rests(found: Iterable[Buffer], arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:
     """Return the memory of arrays, with sizes for those whose own cannot be asked for: they take what is left.
 
     Args:
@@ -184,13 +184,13 @@ def groups(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int
     Args:
         found: the memory, the largest first.
         leaves: the place in the tree of each; `NOWHERE` of what nothing leads to.
-        parents: the tree: the place of what leads to each object, which is less than its own; `NOWHERE` where a way
+        parents: the tree: the place of what leads to each object, which is less than its own; `NOWHERE` if a way
             begins.
         everything: whether each has a row of its own in any case.
     """
     if everything or len(found) <= MOST:
         return [Group(place=leaf, members=(one,)) for one, leaf in zip(found, leaves, strict=True)]
-    sums = _led_to(found, leaves, parents)
+    sums = _subtree_sizes(found, leaves, parents)
     least = sum(one.size for one in found) / MOST
     row_of = [NOWHERE] * (len(sums) + 1)  # the last is that of `NOWHERE`
     for place, size in enumerate(sums):
@@ -206,10 +206,10 @@ def groups(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int
         Group(place=place, members=tuple(there), partial=place in parted) for (_, place, _), there in members.items()
     ]
     folded.sort(key=lambda row: -row.size)
-    return folded if len(folded) <= MOST else _capped(folded)
+    return folded if len(folded) <= MOST else _cap_rows(folded)
 
 
-def _led_to(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int]) -> list[int]:
+def _subtree_sizes(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int]) -> list[int]:
     """Return the bytes to which each object of the tree leads."""
     sums = [0] * len(parents)
     for one, leaf in zip(found, leaves, strict=True):
@@ -221,7 +221,7 @@ def _led_to(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[in
     return sums
 
 
-def _capped(folded: Sequence[Group]) -> list[Group]:
+def _cap_rows(folded: Sequence[Group]) -> list[Group]:
     """Return as many rows as are shown, the last of them with what the others have, for each GPU."""
     gpus = {row.members[0].on for row in folded}
     most = max(MOST - len(gpus), 1)

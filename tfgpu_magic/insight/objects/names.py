@@ -34,7 +34,7 @@ class Scope(NamedTuple):
 
     Attributes:
         kind: what it is.
-        of: its name, or the name of its class; empty where it has none.
+        of: its name, or the name of its class; empty if it has none.
     """
 
     kind: Kind
@@ -45,8 +45,8 @@ class Step(NamedTuple):
     """What leads from one object to the next.
 
     Attributes:
-        text: what is written for it behind the expression so far: ``.kernel``, ``[3]``; a name, where a scope begins.
-        scope: the scope that begins with it; None where the expression goes on.
+        text: what is written for it behind the expression so far: ``.kernel``, ``[3]``; a name, if a scope begins.
+        scope: the scope that begins with it; None if the expression goes on.
         inner: whether it leads into what its owner does not show to users.
     """
 
@@ -64,9 +64,9 @@ class Name:
     """How an array is reached.
 
     Attributes:
-        parts: the expression in the pieces of which it is made, ``("model", ".layers[2]", ".kernel")``; empty where
+        parts: the expression in the pieces of which it is made, ``("model", ".layers[2]", ".kernel")``; empty if
             nothing that can be written leads to it.
-        scopes: what the expression holds in, the innermost first; empty where it holds in the notebook.
+        scopes: what the expression holds in, the innermost first; empty if it holds in the notebook.
         inner: whether the array is within the last piece in a way that its users do not see.
     """
 
@@ -85,7 +85,7 @@ class NamedMemory:
     """An array on a GPU and what holds it; or several arrays to which the same object leads.
 
     Attributes:
-        name: how it is reached, or what leads to all of several; empty where no name leads there.
+        name: how it is reached, or what leads to all of several; empty if no name leads there.
         others: other names that lead to it, or to arrays that share its memory.
         framework: the name of its framework.
         device: its GPU, as its framework names it: ``GPU:0``, ``cuda:0``.
@@ -111,7 +111,7 @@ class NamedMemory:
     rest: bool = False
 
 
-def name(steps: Iterable[Step]) -> Name:
+def make_name(steps: Iterable[Step]) -> Name:
     """Make the name of what is reached by steps, the first of them from nowhere."""
     parts: list[str] = []
     scopes: list[Scope] = []

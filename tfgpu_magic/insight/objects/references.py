@@ -46,7 +46,7 @@ from tfgpu_magic.frameworks.tensorflow.containers import container, of_graph, st
 from tfgpu_magic.insight.objects.names import Kind, Scope, Step
 
 Child: TypeAlias = "tuple[Step | None, object]"
-"""What an object refers to, and what leads there; None where its label says that."""
+"""What an object refers to, and what leads there; None if its label says that."""
 
 LEAVES = frozenset(
     map(
@@ -62,7 +62,7 @@ LEAVES = frozenset(
 
 
 def children_of(kind: type) -> Callable[[Any], Iterable[Child]] | None:
-    """Return the function that gives what the objects of a class refer to; None where Python's own answer does."""
+    """Return the function that gives what the objects of a class refer to; None if Python's own answer does."""
     if id(kind) in _CHILDREN:
         return _CHILDREN[id(kind)]
     if derives(kind, type):
@@ -94,7 +94,7 @@ def of_frame(frame: FrameType, kind: Kind) -> Iterator[Child]:
 def _of_function(function: FunctionType) -> Iterator[Child]:
     scope = Scope("closure", function.__name__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        for value in gc.get_referents(cell):  # none where it is empty
+        for value in gc.get_referents(cell):  # none if it is empty
             yield Step(name, scope), value
     yield Step(".__defaults__"), function.__defaults__
     yield Step(".__kwdefaults__"), function.__kwdefaults__
@@ -114,7 +114,7 @@ def _of_traceback(traceback: TracebackType) -> Iterator[Child]:
     yield Step(), traceback.tb_next
 
 
-def _suspended(kind: Kind, thing: Any, frame: FrameType | None) -> Iterator[Child]:
+def _of_suspended(kind: Kind, thing: Any, frame: FrameType | None) -> Iterator[Child]:
     scope = Scope(kind, thing.__name__)
     if frame is not None:  # it has not ended
         for variable, value in local_variables(frame).items():
@@ -151,9 +151,9 @@ def _of_ndarray(array: Any) -> Iterator[Child]:
 _CHILDREN: dict[int, Callable[[Any], Iterable[Child]]] = {
     id(FunctionType): _of_function,
     id(TracebackType): _of_traceback,
-    id(GeneratorType): lambda one: _suspended("generator", one, one.gi_frame),
-    id(CoroutineType): lambda one: _suspended("coroutine", one, one.cr_frame),
-    id(AsyncGeneratorType): lambda one: _suspended("generator", one, one.ag_frame),
+    id(GeneratorType): lambda one: _of_suspended("generator", one, one.gi_frame),
+    id(CoroutineType): lambda one: _of_suspended("coroutine", one, one.cr_frame),
+    id(AsyncGeneratorType): lambda one: _of_suspended("generator", one, one.ag_frame),
 }
 """By the id of the class: one of the user's need not have a hash."""
 
@@ -197,7 +197,7 @@ class Labels:
         """Return the step from an object to one that it refers to.
 
         Args:
-            owner: what refers to the first; None where that is not known.
+            owner: what refers to the first; None if that is not known.
             holder: the first object.
             held: what it refers to.
         """
@@ -229,7 +229,7 @@ def _steps(holder: Any) -> dict[int, Step]:
 def _elements(holder: Any) -> dict[int, Step]:
     """Return the steps to the elements of a container; those of a set cannot be written."""
     if is_a(holder, dict):
-        return _first((value, Step(f"[{written(key)}]")) for key, value in items(holder))
+        return _first((value, Step(f"[{key_text(key)}]")) for key, value in items(holder))
     if is_a(holder, tuple) and (fields := _fields(type(holder))):
         named = zip(fields, tuple.__iter__(holder), strict=False)
         return _first((value, Step(f".{field}")) for field, value in named)
@@ -266,10 +266,10 @@ def _fields(kind: type) -> tuple[str, ...]:
     return ()
 
 
-def written(key: object) -> str:
+def key_text(key: object) -> str:
     """Return a key as it is written between brackets; of an object with code of its own, the name of its class."""
     if type(key) is tuple and all(id(type(part)) in _WRITABLE for part in key):
-        return ", ".join(map(written, key)) if key else "()"
+        return ", ".join(map(key_text, key)) if key else "()"
     if id(type(key)) not in _WRITABLE:
         return f"<{class_name(type(key))}>"
     text = repr(key)

@@ -1,4 +1,4 @@
-"""Where Python and IPython keep objects alive: names, results, errors, running functions; and how these are let go of.
+"""Where Python and IPython keep objects alive: names, results, errors, running functions; and how these are dropped.
 
 Sources: IPython 7.34 to 9, `core/displayhook.py` (`update_user_ns`, `flush`), `core/interactiveshell.py`
 (`run_cell_async`, `_get_exc_info`), `core/ultratb.py` (`tb`). In a program without IPython there is none of it.
@@ -28,7 +28,7 @@ _OF_TRACEBACK = ("tb", "value", "evalue", "etype")
 _OF_RESULT = ("result", "error_in_exec", "error_before_exec")
 
 
-def names() -> dict[str, Any]:
+def notebook_names() -> dict[str, Any]:
     """Return the notebook's own names with their values, or those of the program's main module."""
     here = shell()
     if here is None:
@@ -37,8 +37,8 @@ def names() -> dict[str, Any]:
     return {name: value for name, value in items(here.user_ns) if not (name in hidden and hidden[name] is value)}
 
 
-def results() -> Iterator[tuple[str, Any]]:
-    """Return the results that IPython keeps, each with the expression that gives it; empty where none does."""
+def kept_results() -> Iterator[tuple[str, Any]]:
+    """Return the results that IPython keeps, each with the expression that gives it; empty if none does."""
     here = shell()
     if here is None:
         return
@@ -51,7 +51,7 @@ def results() -> Iterator[tuple[str, Any]]:
     yield from {id(value): (name, value) for name, value in reversed(found)}.values()
 
 
-def errors() -> Iterator[Any]:
+def kept_errors() -> Iterator[Any]:
     """Return the errors and tracebacks that Python and IPython keep, and the one that is being handled."""
     here = shell()
     yield sys.exc_info()[1]
@@ -61,7 +61,7 @@ def errors() -> Iterator[Any]:
         yield from _values(here.last_execution_result, _OF_RESULT[1:])
 
 
-def closed() -> Iterator[object]:
+def boundary() -> Iterator[object]:
     """Return what a walk does not enter: modules and the notebook, whose names are roots by themselves, and IPython."""
     here: Any = shell()
     for module in list(sys.modules.values()):
@@ -72,21 +72,21 @@ def closed() -> Iterator[object]:
         yield from (here.displayhook, here.last_execution_result)
 
 
-def named() -> Iterator[Child]:
+def named_roots() -> Iterator[Child]:
     """Return what the notebook's names have, models first: their parts are called by their names."""
-    for name, value in sorted(names().items(), key=lambda item: not keras.is_model(type(item[1]))):
+    for name, value in sorted(notebook_names().items(), key=lambda item: not keras.is_model(type(item[1]))):
         yield Step(name), value
 
 
-def kept() -> Iterator[Child]:
+def kept_roots() -> Iterator[Child]:
     """Return the results and errors that IPython and Python keep."""
-    for name, value in results():
+    for name, value in kept_results():
         yield Step(name) if name else Step(scope=Scope("result")), value
-    for error in errors():
+    for error in kept_errors():
         yield Step(scope=Scope("error")), error
 
 
-def running(*, users: bool) -> Iterator[Child]:
+def running_roots(*, users: bool) -> Iterator[Child]:
     """Return the variables of the functions that run now, in all threads.
 
     Args:
@@ -102,7 +102,7 @@ def running(*, users: bool) -> Iterator[Child]:
             frame = frame.f_back
 
 
-def modules() -> Iterator[Child]:
+def module_roots() -> Iterator[Child]:
     """Return what the names of the user's own modules have, the notebook itself aside."""
     for name, module in list(sys.modules.items()):
         if type(module) is ModuleType and name != "__main__" and is_users_module(name):
@@ -110,7 +110,7 @@ def modules() -> Iterator[Child]:
                 yield Step(f"{name}.{own}"), value
 
 
-def forget_names(names: Iterable[str]) -> None:
+def delete_names(names: Iterable[str]) -> None:
     """Delete names of the notebook, or of the program's main module; those that are not there are left."""
     here = shell()
     for one in [vars(sys.modules["__main__"])] if here is None else [here.user_ns, here.user_ns_hidden]:
@@ -118,8 +118,8 @@ def forget_names(names: Iterable[str]) -> None:
             one.pop(name, None)
 
 
-def forget_results(unwanted: Container[int]) -> None:
-    """Let go of results that IPython keeps, by their ids. What the notebook's own names have stays."""
+def drop_results(unwanted: Container[int]) -> None:
+    """Drop results that IPython keeps, by their ids. What the notebook's own names have stays."""
     here = shell()
     if here is None:
         return
@@ -139,8 +139,8 @@ def forget_results(unwanted: Container[int]) -> None:
         _drop(here.last_execution_result, _OF_RESULT[:1])
 
 
-def forget_errors() -> None:
-    """Let go of the errors that IPython and Python keep."""
+def drop_errors() -> None:
+    """Drop the errors that IPython and Python keep."""
     here = shell()
     for name in _LAST:
         if hasattr(sys, name):

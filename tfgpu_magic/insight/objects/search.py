@@ -15,7 +15,7 @@ from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.tensorflow import keras
 from tfgpu_magic.insight.objects import roots
-from tfgpu_magic.insight.objects.accounts import Arrays, Buffer, Device, Group, buffers, shared
+from tfgpu_magic.insight.objects.accounts import Arrays, Buffer, Device, Group, buffers, merge_overlapping
 from tfgpu_magic.insight.objects.names import NOWHERE, Name, NamedMemory, Scope, Step
 from tfgpu_magic.insight.objects.references import LEAVES, Child
 from tfgpu_magic.insight.objects.walk import MOST_NAMES, Walk
@@ -38,7 +38,7 @@ class Search:
     """
 
     def __init__(self) -> None:
-        (arrays, self.silent), self.in_use = _arrays(), figures()
+        (arrays, self.silent), self.in_use = _arrays(), bytes_in_use()
         self._walk = _walked(arrays)
         self.gave_up = self._walk.gave_up
         places = [self._walk.place(one.thing) for _, one in arrays]
@@ -70,7 +70,7 @@ class Search:
         for one in groups:
             yield self._alone(one.members[0]) if len(one.members) == 1 else self._together(one)
 
-    def of(self, identities: set[Identity]) -> list[Buffer]:
+    def buffers_of(self, identities: set[Identity]) -> list[Buffer]:
         """Return the memory of certain arrays, as far as they are still there."""
         return [
             one for one in self.buffers if any(identity(*self._arrays[array]) in identities for array in one.arrays)
@@ -108,7 +108,7 @@ class Search:
         )
 
     def _names(self, buffer: Buffer) -> Iterator[Name]:
-        """Return the names of the arrays that have a memory, the best of each first; none where no way leads to one."""
+        """Return the names of the arrays that have a memory, the best of each first; none if no way leads to one."""
         for array in buffer.arrays:
             place, part = self._places[array], self._arrays[array][1].part
             if place != NOWHERE:
@@ -121,37 +121,37 @@ def identity(framework: str, array: Array) -> Identity:
     return framework, array.device, id(array.thing) if array.address is None else (array.address,)
 
 
-def reached_from(things: Iterable[object]) -> tuple[set[Identity], bool]:
+def arrays_reached_from(things: Iterable[object]) -> tuple[set[Identity], bool]:
     """Return the identities of the arrays to which objects lead, and whether these were too many to find all."""
-    with without_collections():
+    with collection_paused():
         arrays, _ = _arrays()
-        return _reached(things, arrays, [arrays, *roots.closed()])
+        return _reached(things, arrays, [arrays, *roots.boundary()])
 
 
-def leading(things: Iterable[object]) -> set[int]:
+def ids_leading_to_arrays(things: Iterable[object]) -> set[int]:
     """Return the ids of the objects that lead to an array, each by itself, to which no name of the notebook leads."""
-    with without_collections():
+    with collection_paused():
         arrays, _ = _arrays()
-        closed = [arrays, *roots.closed()]
-        named, _ = _reached(roots.names().values(), arrays, closed)
+        closed = [arrays, *roots.boundary()]
+        named, _ = _reached(roots.notebook_names().values(), arrays, closed)
         others = [one for one in arrays if identity(*one) not in named]
         return {id(thing) for thing in things if id(type(thing)) not in LEAVES and _reached([thing], others, closed)[0]}
 
 
-def alone(name: str, on: Device) -> int:
+def bytes_held_alone(name: str, on: Device) -> int:
     """Return the bytes of the arrays on a GPU to which a name of the notebook leads and no other, or 0 if in doubt."""
-    with without_collections():
+    with collection_paused():
         arrays, _ = _arrays()
-        closed, values = [arrays, *roots.closed()], roots.names()
+        closed, values = [arrays, *roots.boundary()], roots.notebook_names()
         mine, unsure = _reached([values.pop(name)], arrays, closed)
-        others, gave_up = _reached([*values.values(), *(value for _, value in roots.modules())], arrays, closed)
-        found = shared([one for one in arrays if identity(*one) in mine - others])
+        others, gave_up = _reached([*values.values(), *(value for _, value in roots.module_roots())], arrays, closed)
+        found = merge_overlapping([one for one in arrays if identity(*one) in mine - others])
         return 0 if unsure or gave_up else sum(one.size for one in found if one.on == on)
 
 
 def extents() -> dict[Device, tuple[int, int]]:
     """Return for each GPU the bytes of its largest array, and those from its first array to the end of its last."""
-    with without_collections():
+    with collection_paused():
         arrays, _ = _arrays()
         found: dict[Device, tuple[int, int]] = {}
         for on in {(framework, one.device) for framework, one in arrays}:
@@ -169,7 +169,7 @@ def _reached(things: Iterable[object], arrays: Arrays, closed: Iterable[object])
     return {identity(framework, one) for framework, one in arrays if id(one.thing) not in walk.missing}, walk.gave_up
 
 
-def figures() -> dict[Device, int]:
+def bytes_in_use() -> dict[Device, int]:
     """Return the bytes that frameworks have in use on each GPU; none of one that fails."""
     found: dict[Device, int] = {}
     for framework in _ready():
@@ -179,7 +179,7 @@ def figures() -> dict[Device, int]:
 
 
 @contextlib.contextmanager
-def without_collections() -> Iterator[None]:
+def collection_paused() -> Iterator[None]:
     """Keep Python from collecting garbage meanwhile: that takes longer than all else here."""
     enabled = gc.isenabled()
     gc.disable()
@@ -191,7 +191,7 @@ def without_collections() -> Iterator[None]:
 
 
 def _arrays() -> tuple[list[tuple[str, Array]], tuple[str, ...]]:
-    """Return every array on a GPU with its framework's name, and the names of the frameworks that tell none.
+    """Return every array on a GPU with its framework's name, and the names of the frameworks that list none.
 
     One framework that fails has none.
     """
@@ -200,11 +200,11 @@ def _arrays() -> tuple[list[tuple[str, Array]], tuple[str, ...]]:
     objects = gc.get_objects() if ready else []
     for framework in ready:
         with contextlib.suppress(Exception):  # as above
-            told = framework.arrays(objects)
-            if told is None:
+            listed = framework.arrays(objects)
+            if listed is None:
                 silent.append(framework.name)
             else:
-                found += [(framework.name, one) for one in told]
+                found += [(framework.name, one) for one in listed]
     return found, tuple(silent)
 
 
@@ -216,12 +216,16 @@ def _ready() -> list[registry.Framework]:
 def _walked(arrays: list[tuple[str, Array]]) -> Walk:
     """Return a walk to arrays, on which those with the best names are reached first."""
     wrappers = frozenset(map(id, keras.variables()))
-    walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.closed()], wrappers)
-    walk.start(roots.named())
+    walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.boundary()], wrappers)
+    walk.start(roots.named_roots())
     walk.run(to_the_end=False)
-    walk.start(roots.kept())
+    walk.start(roots.kept_roots())
     walk.run(to_the_end=True)
-    rest: list[Iterable[Child]] = [roots.running(users=True), roots.modules(), roots.running(users=False)]
+    rest: list[Iterable[Child]] = [
+        roots.running_roots(users=True),
+        roots.module_roots(),
+        roots.running_roots(users=False),
+    ]
     for more in rest:
         if walk.missing:
             walk.start(child for child in more if walk.place(child[1]) == NOWHERE)  # what has a name needs no other

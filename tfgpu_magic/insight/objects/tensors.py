@@ -12,27 +12,29 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.answer import Answer, Part, grid
+from tfgpu_magic.ground.message import Line, Message, msg
 from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.insight.objects.accounts import Account, Buffer, Group, accounts, groups
-from tfgpu_magic.insight.objects.search import Identity, Search, without_collections
+from tfgpu_magic.insight.objects.search import Identity, Search, collection_paused
 
 if TYPE_CHECKING:
     from tfgpu_magic.insight.objects.names import Name, NamedMemory, Scope
 
 _HEADS = ("<Name", ">Size", "<What", "<On")  # where there is little room, the last are out of sight first
-_NOTHING = "Nothing of this process takes memory of a GPU."
+_NOTHING = msg("Nothing of this process takes memory of a GPU.")
 _UNACCOUNTED = "unaccounted"
-_NO_OBJECT = (
+_NO_OBJECT = msg(
     "What is unaccounted has no object of Python's: what a running function computes with, what is left of an array "
     "when only a slice of it is there, what the framework keeps for itself, and what its allocator gives beyond what "
     "was asked for, which may be as much again."
 )
-_REST = (
+_REST = msg(
     "A dataset iterator does not tell how much it has prefetched: it is given what no array takes, up to what its "
     "buffer has room for."
 )
-GAVE_UP = "This process has more objects than were looked through: what has no name here may have one."
-_SHARED = "A variable does not tell where its memory is: a tensor that shares it counts beside it."
+GAVE_UP = msg("This process has more objects than were looked through: what has no name here may have one.")
+_SHARED = msg("A variable does not tell where its memory is: a tensor that shares it counts beside it.")
+_EACH = "`{line}` shows each of the {count} arrays."
 _LONGEST = 80  # characters of a name
 _SOME = MIB
 """Bytes from which on what is unaccounted, or counted twice, is worth a sentence."""
@@ -73,7 +75,7 @@ class Tensors(Answer):
     silent: tuple[str, ...] = ()
     gave_up: bool = False
 
-    def _parts(self) -> Iterable[Part | str]:
+    def _parts(self) -> Iterable[Part | Message]:
         rows = self._rows()
         return [grid(_HEADS, rows, "Memory by name", long=True) if rows else _NOTHING, *self._remarks()]
 
@@ -87,7 +89,7 @@ class Tensors(Answer):
         ]
         return rows
 
-    def _remarks(self) -> list[str]:
+    def _remarks(self) -> list[Message]:
         remarks = [_of_account(account) for account in self.accounts]
         if any((account.unaccounted or 0) >= _SOME for account in self.accounts if _is_short(account)):
             remarks.append(_NO_OBJECT)
@@ -99,8 +101,9 @@ class Tensors(Answer):
             remarks.append(_REST)
         if any(one.count > 1 for one in self.holdings):
             number = sum(one.count for one in self.holdings)
-            remarks.append(f"`%tf_gpu tensors --all` shows each of the {number:,} arrays.")
-        return remarks + [f"{name} does not tell which objects hold its memory." for name in self.silent]
+            remarks.append(msg(_EACH, line=Line("tensors --all"), count=f"{number:,}"))
+        silent = "{name} does not tell which objects hold its memory."
+        return remarks + [msg(silent, name=name) for name in self.silent]
 
 
 def tensors(*, everything: bool = False) -> Tensors:
@@ -117,7 +120,7 @@ def tensors(*, everything: bool = False) -> Tensors:
         What holds the memory, for all frameworks that use a GPU, the largest first, sizes in bytes; and what each
         framework has in use on each GPU by its own figure. It keeps nothing alive.
     """
-    with without_collections():
+    with collection_paused():
         search = Search()
         found = groups(search.buffers, search.leaves, search.parents, everything=everything)
         return Tensors(
@@ -128,24 +131,24 @@ def tensors(*, everything: bool = False) -> Tensors:
         )
 
 
-def holders() -> tuple[Tensors, frozenset[tuple[int, ...]]]:
+def largest_holders() -> tuple[Tensors, frozenset[tuple[int, ...]]]:
     """Return the same rows, and the shapes of all variables; for an error's handler: it raises nothing."""
-    with contextlib.suppress(Exception), without_collections():  # the user's own error is what must be seen
+    with contextlib.suppress(Exception), collection_paused():  # the user's own error is what must be seen
         search = Search()
         found = groups(search.buffers, search.leaves, search.parents, everything=False)
         return Tensors(holdings=tuple(search.holdings(found)), gave_up=search.gave_up), search.shapes
     return Tensors(), frozenset()
 
 
-def still_there(identities: set[Identity]) -> Tensors:
+def remaining_arrays(identities: set[Identity]) -> Tensors:
     """Return those of certain arrays that are still there, with their names.
 
     Args:
         identities: what tells them from all others.
     """
-    with without_collections():
+    with collection_paused():
         search = Search()
-        return _each(search, search.of(identities))
+        return _each(search, search.buffers_of(identities))
 
 
 def _each(search: Search, buffers: Sequence[Buffer]) -> Tensors:
@@ -153,7 +156,7 @@ def _each(search: Search, buffers: Sequence[Buffer]) -> Tensors:
     return Tensors(holdings=tuple(holdings), gave_up=search.gave_up)
 
 
-def called(name: Name, others: Sequence[Name] = ()) -> str:
+def name_text(name: Name, others: Sequence[Name] = ()) -> str:
     """Write the name of an array: ``x``, ``x, in train(), kept by the last error``, ``x, also Out[3]``.
 
     Args:
@@ -163,7 +166,7 @@ def called(name: Name, others: Sequence[Name] = ()) -> str:
     parts = [f"{name.expression} (inside)" if name.inner and name.parts else name.expression]
     parts += map(_where, name.scopes)
     text = phrases.plain(", ".join(part for part in parts if part) or "no name leads to it", longest=_LONGEST)
-    return f"{text}; also {'; '.join(map(called, others))}" if others else text
+    return f"{text}; also {'; '.join(map(name_text, others))}" if others else text
 
 
 def _where(scope: Scope) -> str:
@@ -171,44 +174,49 @@ def _where(scope: Scope) -> str:
     return _WHERE[scope.kind].format(of)
 
 
-def row_name(one: NamedMemory) -> str:
+def row_text(one: NamedMemory) -> str:
     """Write what a row is called."""
     named = one.name.parts or one.name.scopes or not one.partial
-    return called(one.name, one.others) if named else "others"
+    return name_text(one.name, one.others) if named else "others"
 
 
-def kind(one: NamedMemory) -> str:
+def kind_text(one: NamedMemory) -> str:
     """Write what a row is, and of several how many: ``tensor``, ``978 tensors``."""
     return f"{one.count:,} {'other ' if one.partial else ''}{one.what}s" if one.count > 1 else one.what
 
 
 def _row(one: NamedMemory, several: bool) -> list[str]:
-    return [row_name(one), rounded(one.size), _what(one), _on(one.framework, one.device, several)]
+    return [row_text(one), rounded(one.size), _what(one), _on(one.framework, one.device, several)]
 
 
 def _what(one: NamedMemory) -> str:
-    return " ".join(part for part in (kind(one), one.dtype, "×".join(map(str, one.shape))) if part)
+    return " ".join(part for part in (kind_text(one), one.dtype, "×".join(map(str, one.shape))) if part)
 
 
 def _on(framework: str, device: str, several: bool) -> str:
     return f"{framework} {device}" if several else device
 
 
-def _of_account(account: Account) -> str:
-    if account.in_use is None:
-        return f"{account.framework} does not tell how much it has in use on {account.device}."
-    taken = f"; the arrays take {rounded(account.found)} of it" if _is_short(account) else ""
-    if _is_over(account):
-        taken = f", {rounded(account.excess)} less than the arrays come to"
-    return f"{account.framework} has {rounded(account.in_use)} in use on {account.device}{taken}."
+def _of_account(account: Account) -> Message:
+    text = "{framework} has {in_use} in use on {device}"
+    text += "; the arrays take {found} of it" * _is_short(account)
+    text += ", {excess} less than the arrays come to" * _is_over(account)
+    return msg(
+        "{framework} does not tell how much it has in use on {device}." if account.in_use is None else f"{text}.",
+        framework=account.framework,
+        device=account.device,
+        in_use=rounded(account.in_use),
+        found=rounded(account.found),
+        excess=rounded(account.excess),
+    )
 
 
 def _is_short(account: Account) -> bool:
-    """Tell whether more of what is in use is unaccounted than allocators round up."""
+    """Return whether more of what is in use is unaccounted than allocators round up."""
     missing = account.unaccounted or 0
     return missing > 0 and missing >= _WORTH * (account.in_use or 0)
 
 
 def _is_over(account: Account) -> bool:
-    """Tell whether the arrays come to more than is in use, by more than is worth a sentence."""
+    """Return whether the arrays come to more than is in use, by more than is worth a sentence."""
     return account.excess >= _SOME

@@ -10,7 +10,7 @@ import gc
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from tfgpu_magic.insight.objects.names import NOWHERE, Name, Step, name
+from tfgpu_magic.insight.objects.names import NOWHERE, Name, Step, make_name
 from tfgpu_magic.insight.objects.references import LEAVES, Child, Labels, children_of
 
 MOST = 2_000_000
@@ -20,13 +20,13 @@ MOST_NAMES = 4
 """Other ways to an object that are remembered."""
 
 _PLAIN = frozenset(map(id, (dict, tuple)))
-"""The ids of classes whose objects Python does not track where they hold nothing but leaves."""
+"""The ids of classes whose objects Python does not track if they hold nothing but leaves."""
 
 _CLOSED = -2
 
 
 class Walk:
-    """A walk to certain objects, which keeps all objects that it has passed until it is let go.
+    """A walk to certain objects, which keeps all objects that it has passed for as long as it lives.
 
     Attributes:
         missing: the ids of the objects that are still to be found.
@@ -83,7 +83,7 @@ class Walk:
 
     def name(self, place: int) -> Name:
         """Return the name of the object at a place by the first way to it."""
-        return name(self._way(place))
+        return make_name(self._way(place))
 
     def others(self, place: int) -> list[Name]:
         """Return other names of an object: of other ways to it, and by other names of what is on the way."""
@@ -92,7 +92,7 @@ class Walk:
         while place != NOWHERE and self._again:
             thing = self._things[place]
             for before, step in self._again.get(id(thing), ()):
-                found.append(name([*self._way(before), self._step(before, step, thing), *below]))
+                found.append(make_name([*self._way(before), self._step(before, step, thing), *below]))
             below.insert(0, self._step(self._parents[place], self._steps.get(place), thing))
             place = self._parents[place]
         return found[:MOST_NAMES]
@@ -161,5 +161,5 @@ class Walk:
 
 
 def _is_plain(thing: object) -> bool:
-    """Tell whether a container holds nothing but leaves; an untracked one may have NumPy's arrays, too."""
+    """Return whether a container holds nothing but leaves; an untracked one may have NumPy's arrays, too."""
     return not gc.is_tracked(thing) and all(id(type(one)) in LEAVES for one in gc.get_referents(thing))

@@ -34,32 +34,32 @@ _CODE = re.compile(r"^(?: *\|)? {4,}[^|\s].*$", re.MULTILINE)
 
 
 def shortage(error: BaseException) -> Shortage | None:
-    """Return what an error says of missing memory; None where it does not.
+    """Return what an error says of missing memory; None if it does not.
 
-    An error that a program has caught counts where another one was raised *from* it, and as a part of a group. One
+    An error that a program has caught counts if another one was raised *from* it, and as a part of a group. One
     that another came up beside, while it was handled, is the program's own affair.
     """
-    for one in _related(error):
+    for one in _with_causes(error):
         found = registry.shortage(one)
         if found is not None:
             return _with_size(found, one)
     return None
 
 
-def from_call(error: BaseException) -> bool:
-    """Tell whether an error was raised in another process: of an isolated call, or of a pool of Python's."""
+def is_of_call(error: BaseException) -> bool:
+    """Return whether an error was raised in another process: of an isolated call, or of a pool of Python's."""
     causes = [one.__cause__ for one in (error, error.__cause__) if one is not None]
     return any(isinstance(one, ChildTraceback) or type(one).__name__ in _REMOTE for one in causes)
 
 
-def of_variable(error: BaseException) -> bool:
-    """Tell whether memory was missing for a variable that was being made."""
-    names = {frame.f_code.co_name for one in _related(error) for frame, _ in traceback.walk_tb(one.__traceback__)}
+def is_for_variable(error: BaseException) -> bool:
+    """Return whether memory was missing for a variable that was being made."""
+    names = {frame.f_code.co_name for one in _with_causes(error) for frame, _ in traceback.walk_tb(one.__traceback__)}
     return not names.isdisjoint(_MAKE_VARIABLES)
 
 
-def _related(error: BaseException) -> Iterator[BaseException]:
-    """Give an error, those that it was raised from, and those of a group."""
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, those that it was raised from, and those of a group."""
     waiting, seen = [error], set[int]()
     while waiting and len(seen) < MOST:
         one = waiting.pop()

@@ -27,12 +27,12 @@ from tfgpu_magic.ground.rows import Owner
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.ground.units import MIB
 from tfgpu_magic.insight.objects import roots
-from tfgpu_magic.insight.objects.search import alone
-from tfgpu_magic.insight.objects.tensors import holders
+from tfgpu_magic.insight.objects.search import bytes_held_alone
+from tfgpu_magic.insight.objects.tensors import largest_holders
 from tfgpu_magic.insight.why import errors
 from tfgpu_magic.insight.why.answer import Why
 from tfgpu_magic.insight.why.explanation import Explanation, Remedy, find_cause, is_memory
-from tfgpu_magic.insight.why.remedies import Trial, remedies
+from tfgpu_magic.insight.why.remedies import Trial, free, remedies
 from tfgpu_magic.isolate.cells.sendable import sendable
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy.memory import context_bytes
@@ -57,35 +57,32 @@ MOST_HOLDERS = 5
 """How much of what holds memory is named, the largest first."""
 
 _CONTAINERS = (list, dict, set, deque)
-"""The types of which one is empty when it is made anew: a name that the cell reads is let go of for no other."""
+"""The types of which one is empty when it is made anew: a name that the cell reads is deleted for no other."""
 
 
 class LastExplanation:
-    """What was explained last; it keeps no error."""
+    """What was explained last; it keeps no error.
+
+    Attributes:
+        last: the explanation.
+        error: the id of the error.
+    """
 
     def __init__(self) -> None:
         self.last: Explanation | None = None
-        self._error = 0
+        self.error = 0
 
     def keep(self, explanation: Explanation, error: BaseException) -> Explanation:
         """Keep an explanation as the last one, and return it."""
-        self.last, self._error = explanation, id(error)
+        self.last, self.error = explanation, id(error)
         return explanation
 
-    def knows(self, error: BaseException) -> bool:
-        """Tell whether it is this error that was explained last."""
-        return self._error == id(error)
 
-    def has(self, error: BaseException, number: int | None) -> bool:
-        """Tell whether the error that has ended a cell just now was explained within that cell."""
-        return number is not None and self.last is not None and (self.last.cell, self._error) == (number, id(error))
-
-
-KEPT = LastExplanation()
+LAST = LastExplanation()
 
 
 def explain(error: BaseException, number: int | None = None) -> Explanation | None:
-    """Explain an error of this process, or of an isolated call that it has made; None where it is not about GPU memory.
+    """Explain an error of this process, or of an isolated call that it has made; None if it is not about GPU memory.
 
     Args:
         error: the error.
@@ -94,40 +91,36 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
     shortage = errors.shortage(error)
     if shortage is None:
         return None
-    of_call = errors.from_call(error)
+    call = errors.is_of_call(error)
     framework = next(one for one in registry.FRAMEWORKS if one.name == shortage.framework)
     started = framework.stage() is Stage.READY
-    if not (started or of_call or shortage.kind == "driver"):
+    if not (started or call or shortage.kind == "driver"):
         return None  # it uses no GPU here
-    pools = [_at_failure(pool, shortage) for pool in _pools(framework)] if started and not of_call else []
-    snapshot, table = _look()
-    shown = () if of_call else cuda.shown()
-    case = _case(shortage, type(error).__name__, number, pools, table, started=started or of_call, shown=shown)
+    own = started and not call
+    pools = _pools(framework) if own else ()
+    snapshot, table = _read_gpus()
+    shown = () if call else cuda.shown()
+    case = _case(shortage, number, pools, table, call=call, started=started or call, shown=shown)
     if case is None:
         return None
-    if started and not of_call:
-        found, shapes = holders()
-        reads, sent = _reads(number)
+    if own:
+        found, shapes = largest_holders()
+        reads, sent = _names_read(number)
         case = replace(
             case,
             biggest=_biggest(found.holdings, case.pool),
-            fixed=shortage.shape in shapes or errors.of_variable(error),
+            fixed=shortage.shape in shapes or errors.is_for_variable(error),
             sendable=sent,
             gave_up=found.gave_up,
         )
         case = replace(case, deletion=None if sent is None else _deletion(case, reads))
-    return KEPT.keep(_with_remedies(replace(case, call=of_call), snapshot), error)
+    return LAST.keep(_with_remedies(case, snapshot), error)
 
 
 def explain_call(
-    error: BaseException,
-    pools: Sequence[Pool],
-    then: Snapshot,
-    *,
-    pid: int | None,
-    number: int | None,
+    error: BaseException, pools: Sequence[Pool], then: Snapshot, *, pid: int | None, number: int | None
 ) -> Why | None:
-    """Explain an error of an isolated cell, whose process is gone; None where it is not about GPU memory.
+    """Explain an error of an isolated cell, whose process is gone; None if it is not about GPU memory.
 
     Args:
         error: the error.
@@ -143,25 +136,20 @@ def explain_call(
     if pid is not None and pid in owners:  # it held the memory, and has ended since
         owners = {**owners, pid: Owner(pid=pid, who="this", text=f"this {here()}'s isolated cell")}
     table = tabulate.make(then, tabulate.Known(owners=owners, this=f"this {here()}"))
-    failed = [_at_failure(pool, shortage) for pool in pools if pool.framework == shortage.framework]
-    case = _case(shortage, type(error).__name__, number, failed, table, pid=pid)
+    failed = [pool for pool in pools if pool.framework == shortage.framework]
+    case = _case(shortage, number, failed, table, call=True, pid=pid)
     if case is None:
         return None
     now = look(LOOK_TIMEOUT)
     if any(process.pid == pid for process in now.processes):
         now = now._replace(processes=tuple(process for process in now.processes if process.pid != pid))
-    return Why(KEPT.keep(_with_remedies(replace(case, call=True), now), error))
+    return Why(LAST.keep(_with_remedies(case, now), error))
 
 
 def _pools(framework: registry.Framework) -> Sequence[Pool]:
     with contextlib.suppress(Exception):  # their errors have no common root
         return [framework.with_settings(pool) for pool in framework.pools()]
     return ()
-
-
-def _at_failure(pool: Pool, shortage: Shortage) -> Pool:
-    """Return a pool with what was in use of it when memory was missing, where the error tells that."""
-    return pool._replace(reached=shortage.in_use) if shortage.device in (pool.name, "") else pool
 
 
 def _biggest(holdings: Sequence[NamedMemory], pool: Pool | None) -> tuple[NamedMemory, ...]:
@@ -172,12 +160,12 @@ def _biggest(holdings: Sequence[NamedMemory], pool: Pool | None) -> tuple[NamedM
     return found[:MOST_HOLDERS]
 
 
-def _reads(number: int | None) -> tuple[frozenset[str], bool | None]:
-    """Return the names that a cell reads, and whether they can be sent; None where it is not known which these are."""
+def _names_read(number: int | None) -> tuple[frozenset[str], bool | None]:
+    """Return the names that a cell reads, and whether they can be sent; None if it is not known which these are."""
     history = getattr(getattr(shell(), "history_manager", None), "input_hist_parsed", [])
     if number is None or not 0 < number < len(history):
         return frozenset(), None
-    return sendable(history[number], roots.names())
+    return sendable(history[number], roots.notebook_names())
 
 
 def _deletion(case: Explanation, reads: Collection[str]) -> Remedy | None:
@@ -187,19 +175,19 @@ def _deletion(case: Explanation, reads: Collection[str]) -> Remedy | None:
         case: what is known.
         reads: the names that the cell reads.
     """
-    pool, size, values = case.pool, case.shortage.size, roots.names()
+    pool, size, values = case.pool, case.shortage.size, roots.notebook_names()
     if pool is None or pool.limit is None or size is None or case.cause not in ("limit", "pool"):
         return None
     named = dict.fromkeys(one.name.parts[0] for one in case.biggest if one.name.parts and not one.name.scopes)
     for name in [name for name in named if name in values][:2]:
         if name not in reads or type(values[name]) in _CONTAINERS:
-            freed = alone(name, (pool.framework, pool.name))
+            freed = bytes_held_alone(name, (pool.framework, pool.name))
             if pool.level - freed + size <= pool.limit:
-                return Remedy(kind="free", words=f"free {name}", size=freed, anew=name * (name in reads))
+                return free(f"free {name}", freed, anew=name * (name in reads))
     return None
 
 
-def _look() -> tuple[Snapshot, Table]:
+def _read_gpus() -> tuple[Snapshot, Table]:
     """Look at the GPUs once, and return what was seen, as it is and as rows."""
     seen = [Snapshot(time=time.time())]
 
@@ -215,27 +203,28 @@ def _look() -> tuple[Snapshot, Table]:
 
 def _case(
     shortage: Shortage,
-    error: str,
     number: int | None,
     pools: Sequence[Pool],
     table: Table,
     *,
+    call: bool,
     started: bool = True,
     shown: Collection[str] = (),
     pid: int | None = None,
 ) -> Explanation | None:
-    """Return what is known of a lack of memory; None where a library failed for another reason.
+    """Return what is known of a lack of memory; None if a library failed for another reason.
 
     Args:
         shortage: what the error says.
-        error: the name of its class.
         number: the number of the cell that it has ended.
         pools: the framework's pools.
         table: the GPUs.
+        call: whether it was an isolated cell or call.
         started: whether the framework had started.
         shown: the UUIDs of the GPUs that its process sees, if they are known.
         pid: its process; None for this one.
     """
+    pools = [one._replace(reached=shortage.in_use) if shortage.device in (one.name, "") else one for one in pools]
     pool = _pool(shortage, pools)
     if pool is None or shortage.kind == "library":  # what counts is the room beside the pools
         gpu = _gpu(table, {one.gpu for one in pools} or shown)
@@ -256,7 +245,6 @@ def _case(
     return Explanation(
         time=time.time(),
         cell=number,
-        error=error,
         shortage=shortage,
         cause=find_cause(shortage, pool, gpu, started=started, shrunk=shrunk),
         pool=pool,
@@ -267,12 +255,13 @@ def _case(
         processes=rows,
         workers=tuple(row for row in rows if row.owner.who == "this" and row.process.pid != pid and not row.owner.call),
         host=host(),
+        call=call,
         simulated=table.simulated,
     )
 
 
 def _pool(shortage: Shortage, pools: Sequence[Pool]) -> Pool | None:
-    """Return the pool that an error is about; where it does not tell, the one with the least room."""
+    """Return the pool that an error is about; if it does not tell, the one with the least room."""
 
     def room(pool: Pool) -> float:
         return math.inf if pool.limit is None else pool.limit - pool.level
@@ -282,7 +271,7 @@ def _pool(shortage: Shortage, pools: Sequence[Pool]) -> Pool | None:
 
 
 def _gpu(table: Table, uuids: Collection[str]) -> Gpu | None:
-    """Return of these GPUs the one with least free; where none is known, the only one of the machine, if it is that."""
+    """Return of these GPUs the one with least free; if none is known, the only one of the machine, if it is that."""
     gpus = [row.gpu for row in table.gpus]
     seen = [gpu for gpu in gpus if gpu.uuid in uuids or (not uuids and len(gpus) == 1)]
     known = [gpu for gpu in seen if gpu.free is not None]
@@ -290,7 +279,7 @@ def _gpu(table: Table, uuids: Collection[str]) -> Gpu | None:
 
 
 def _with_remedies(case: Explanation, snapshot: Snapshot) -> Explanation:
-    """Return the explanation with what would help; without any of it where to try them takes too long."""
+    """Add what would help. If checking the remedies takes longer than `TRIAL_TIMEOUT`, add none."""
     trial = Trial(snapshot, case.shortage.framework, None if case.gpu is None else case.gpu.uuid)
     with contextlib.suppress(Exception):  # what is known is shown without them
         case = replace(case, limited_by=_limited_by(case, snapshot))
@@ -299,7 +288,7 @@ def _with_remedies(case: Explanation, snapshot: Snapshot) -> Explanation:
 
 
 def _limited_by(case: Explanation, snapshot: Snapshot) -> str:
-    """Return who has set the limit, where it was not the user."""
+    """Return who has set the limit, if it was not the user."""
     ceiling, plan = RUNTIME.ceiling, RUNTIME.plan
     gpu = next((gpu for gpu in snapshot.gpus if case.gpu is not None and gpu.uuid == case.gpu.uuid), None)
     if ceiling is not None and gpu is not None and abs(ceiling.bytes(gpu) - sum(case.parts)) < MIB:
@@ -316,8 +305,8 @@ def show(error: BaseException, number: int | None) -> None:
         error: the error.
         number: the cell's number.
     """
-    if KEPT.has(error, number):
-        return  # by an isolated cell, which knows more of its process
+    if number is not None and LAST.last is not None and (LAST.last.cell, LAST.error) == (number, id(error)):
+        return  # an isolated cell has shown it, which knows more of its process
     found = explain(error, number)
     if found is not None:
         display(Why(found))  # type: ignore[no-untyped-call]  # IPython's
@@ -331,18 +320,18 @@ def why(error: BaseException | None = None) -> Why | None:
 
     Returns:
         The explanation, which a notebook shows as HTML or as text; its `explanation` has the figures, in bytes. None
-        where the error is about something else, or none was explained before.
+        if the error is about something else, or none was explained before.
 
     Examples:
         ``except Exception as error: print(tfgpu_magic.why(error) or error)``
     """
-    found = KEPT.last if error is None else explain(error)
+    found = LAST.last if error is None else explain(error)
     return None if found is None else Why(found)
 
 
-def last() -> Why:
+def explain_last() -> Why:
     """Return what was explained last, or that nothing was; first the last error is, if it was not when it came."""
     error = getattr(sys, "last_value", None)
-    if error is not None and not KEPT.knows(error):
+    if error is not None and LAST.error != id(error):
         explain(error)
-    return Why(KEPT.last)
+    return Why(LAST.last)

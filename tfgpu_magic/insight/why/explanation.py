@@ -1,22 +1,24 @@
-"""Why a GPU ran out of memory, as plain data: no sentence, no object of the user's. `answer` draws it. Pure."""
+"""Why a GPU ran out of memory, as plain data without an object of the user's, and what causes follow from it. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.units import MIB
 
 if TYPE_CHECKING:
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
     from tfgpu_magic.ground.host import Host
+    from tfgpu_magic.ground.message import Line, Message
     from tfgpu_magic.ground.rows import ProcessRow
     from tfgpu_magic.ground.snapshot import Gpu
     from tfgpu_magic.insight.objects.names import NamedMemory
 
 Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "library", "unknown"]
-"""Why there was none.
+"""Why there was no memory.
 
 - ``start``: the GPU had no room for what a framework needs to start.
 - ``size``: more was asked for than the GPU has.
@@ -26,33 +28,27 @@ Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "l
 - ``library``: one of CUDA's libraries found no room beside the pool.
 """
 
-RemedyKind: TypeAlias = Literal["free", "isolate", "restart", "shut", "smaller", "workers"]
-"""What is done: let go of what IPython or a name keeps; run the cell in a process of its own; set it in a new kernel;
-shut down another notebook; ask for less; limit the notebook's own worker processes."""
-
-
 LIBRARY_ROOM = 512 * MIB
-"""Bytes that CUDA's libraries may want beside a pool when they start: where more is free, they failed for another
+"""Bytes that CUDA's libraries may want beside a pool when they start: if more is free, they failed for another
 reason."""
 
+_LONGEST = 40  # characters of a name
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True)
 class Remedy:
     """Something that would help.
 
     Attributes:
-        kind: what is done.
-        words: the words of a line, a policy's as a rule; empty where there is none.
-        row: the process to shut down; None where there is none.
-        size: bytes that would do, or that come free; None where that is not known.
-        anew: a name to be made anew before the cell runs again; empty where there is none.
+        kind: what is done: delete what IPython or a name keeps; run the cell in a process of its own; set it in a new
+            kernel; shut down another notebook; ask for less; limit the notebook's own worker processes.
+        rows: lines to paste, of a magic or of Python, each with what is to be known of it; a message alone has None.
+        words: the words of its line, a policy's as a rule; empty if there is none.
     """
 
-    kind: RemedyKind
+    kind: Literal["free", "isolate", "restart", "shut", "smaller", "workers"]
+    rows: tuple[tuple[Line | Message | None, Message], ...]
     words: str = ""
-    row: ProcessRow | None = None
-    size: int | None = None
-    anew: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,24 +57,23 @@ class Explanation:
 
     Attributes:
         time: when, in seconds since the epoch.
-        cell: the cell's number; None where it was no cell, or that is not known.
-        error: the name of the error's class.
+        cell: the cell's number; None if it was no cell, or that is not known.
         shortage: what the error says.
         cause: why there was none.
-        pool: the pool that had none; None where that is not known.
+        pool: the pool that had none; None if that is not known.
         parts: the limits of all pools of the framework on the same GPU.
         part: which of them that pool is, counted from 0.
-        gpu: the GPU; None where that is not known.
+        gpu: the GPU; None if that is not known.
         seen: when the GPU was read, in seconds since the epoch.
         processes: those that hold memory of it, the largest first.
         biggest: what of the user's holds most, the largest first.
         deletion: that of a name which would have been enough, and which the cell does not need as it is.
         fixed: whether what was asked for has the size of a variable, which no batch changes.
-        sendable: whether the names that the cell reads can be sent to another process; None where that is not known.
+        sendable: whether the names that the cell reads can be sent to another process; None if that is not known.
         workers: of `processes` those that this notebook has started, without those of isolated calls.
-        limited_by: who has set the limit, as a phrase, where it was not the user; else empty.
+        limited_by: who has set the limit, as a phrase, if it was not the user; else empty.
         gave_up: whether there were too many objects to look for all names.
-        remedies: what was tried and would help, the one that costs least first.
+        remedies: what was checked and would help, the one that costs least first.
         host: what the process is: a notebook's kernel, a session, a program.
         call: whether it was an isolated cell or call, whose process is gone.
         simulated: whether the GPUs are those of a simulated machine.
@@ -86,7 +81,6 @@ class Explanation:
 
     time: float
     cell: int | None = None
-    error: str
     shortage: Shortage
     cause: Cause = "unknown"
     pool: Pool | None = None
@@ -107,9 +101,25 @@ class Explanation:
     call: bool = False
     simulated: bool = False
 
+    @property
+    def here(self) -> str:
+        """What people call the process."""
+        return "notebook" if self.host == "kernel" else self.host
+
+    @property
+    def gpu_name(self) -> str:
+        """What people call the GPU."""
+        return "the GPU" if self.gpu is None else f"GPU {self.gpu.label}"
+
+    def owner(self, row: ProcessRow) -> str:
+        """Return whose a process is; this one's cell has just asked for memory."""
+        if row.owner.who == "this":
+            row = replace(row, process=row.process._replace(unused=None))
+        return phrases.owner(row, self.seen, longest=_LONGEST)
+
 
 def is_memory(shortage: Shortage, gpu: Gpu | None) -> bool:
-    """Tell whether an error is really about memory: a library that cannot start does not say why."""
+    """Return whether an error is really about memory: a library that cannot start does not say why."""
     if shortage.certain:
         return True
     return gpu is not None and gpu.free is not None and gpu.free < LIBRARY_ROOM

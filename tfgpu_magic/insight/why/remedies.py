@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.engine import engine
 from tfgpu_magic.ground import TENSORFLOW
+from tfgpu_magic.ground.message import Line, msg
 from tfgpu_magic.ground.rows import Notebook
-from tfgpu_magic.ground.units import exact
+from tfgpu_magic.ground.units import exact, rounded
 from tfgpu_magic.insight.objects.names import NamedMemory, Scope
 from tfgpu_magic.insight.why.explanation import LIBRARY_ROOM, Remedy
 from tfgpu_magic.isolate import leasing
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.insight.why.explanation import Explanation
     from tfgpu_magic.policy.decide import Frameworks
     from tfgpu_magic.policy.fit import Device
-    from tfgpu_magic.policy.plan import Plan
 
 MOST = 3
 """How many are shown."""
@@ -43,49 +44,108 @@ def remedies(case: Explanation, trial: Trial) -> tuple[Remedy, ...]:
 
     Args:
         case: what is known.
-        trial: tries them.
+        trial: checks them.
     """
-    found = list(itertools.islice(_lines(case, trial), MOST))
+    found = list(itertools.islice(_checked(case, trial), MOST))
     shape = case.shortage.shape
     no_batch = case.fixed or (shape is not None and (len(shape) < 2 or shape[0] < 2))
-    more = len(found) < MOST and case.cause != "start" and not no_batch
-    return (*found, _smaller(case)) if more else tuple(found)
+    if len(found) < MOST and case.cause != "start" and not no_batch:
+        found.append(smaller(_fitting_size(case)))
+    return tuple(found)
 
 
-def _lines(case: Explanation, trial: Trial) -> Iterator[Remedy]:
-    """Give those that are lines to paste, and then what else can be done to others."""
+def _checked(case: Explanation, trial: Trial) -> Iterator[Remedy]:
+    """Yield those that are lines to paste, and then what else can be done to others."""
     if kept := _kept(case):
-        yield Remedy(kind="free", words="free", size=kept)
+        yield free("free", kept)
     if _workers_hold_it(case):  # what starts anew finds no more room while the same cell starts the same workers
-        yield Remedy(kind="workers")
+        yield workers(case)
         return
     isolated = list(_isolated(case, trial))
     if case.sendable:
         yield from isolated
     if case.deletion is not None:
         yield case.deletion
-    restart = None if case.call else next((one for one in _restarts(case) if trial.anew(*one)), None)
-    if restart is not None:
-        words, need = restart
-        yield Remedy(kind="restart", words=words, size=need)
-    # Where a restart is enough, nobody need be shut down for one.
-    others = (one for one in _without(case, trial) if restart is None or not one.words)
+    words = None if case.call else next((words for words, need in _restarts(case) if trial.anew(words, need)), None)
+    if words is not None:
+        yield restart(case, words)
+    # If a restart is enough, nobody need be shut down for one.
+    others = (one for one in _without(case, trial) if words is None or not one.words)
     yield from itertools.islice(others, 1)
     if case.sendable is None:
         yield from isolated
 
 
+def free(words: str, size: int, anew: str = "") -> Remedy:
+    """Return the deletion of names, or of what only IPython keeps, and `anew`, a name that the cell needs again."""
+    only = " that only IPython keeps" * (words == "free")
+    again = f"make {anew} anew, and " if anew else ""
+    text = msg("lets go of {size}{only}; then {again}run the cell again", size=rounded(size), only=only, again=again)
+    return Remedy("free", ((Line(words), text),), words)
+
+
+def isolate(case: Explanation, words: str) -> Remedy:
+    """Return that the cell, or a function of a program, is run in a process of its own with these words."""
+    if case.host == "program":
+        code = msg('@tfgpu_magic.isolated(policy="{words}")', words=words)
+        return Remedy("isolate", ((code, msg("for one function, in a process of its own")),), words)
+    text = "above the cell: it runs in a process of its own, whose names go unless `-o NAME` brings them back"
+    text += "" if case.call else "; this {here} keeps what it holds"
+    text += ". This is possible if the cell's variables can be sent to another process" * (case.sendable is None)
+    return Remedy("isolate", ((Line(f"isolate {words}", "above"), msg(text, here=case.here)),), words)
+
+
+def restart(case: Explanation, words: str) -> Remedy:
+    """Return that the process is started again with these words."""
+    if case.host == "program":
+        for_all = "" if case.shortage.framework == TENSORFLOW else ', frameworks="all"'
+        code = msg('tfgpu_magic.apply("{words}"{for_all})', words=words, for_all=for_all)
+        first = msg("before {name}'s first operation, when it is started again", name=case.shortage.framework)
+        return Remedy("restart", ((code, first),), words)
+    if case.host == "session":
+        text = msg("first, when IPython is started again (variables are lost)")
+        return Remedy("restart", ((Line(words), text),), words)
+    text = msg("then run the cell again (variables are lost)")
+    return Remedy("restart", ((Line(words, restarts=True), text),), words)
+
+
+def shut(case: Explanation, row: ProcessRow, words: str = "") -> Remedy:
+    """Return that another notebook is shut down, and then, if there are words, the process is started again."""
+    then = "; then:" if words else ", and run the cell again."
+    facts = {"owner": case.owner(row), "held": rounded(row.process.held)}
+    text = msg("Shut down {owner}, which holds {held}{then}", then=then, **facts)
+    return Remedy("shut", ((None, text), *(restart(case, words).rows if words else ())), words)
+
+
+def smaller(size: int | None = None) -> Remedy:
+    """Return that a smaller batch is computed, of so many bytes as far as that is known."""
+    fits = msg("A smaller batch: {size} would fit.", size=rounded(size))
+    return Remedy("smaller", ((None, msg("A smaller batch needs less.") if size is None else fits),))
+
+
+def workers(case: Explanation) -> Remedy:
+    """Return that the notebook's own worker processes are limited."""
+    text = msg(
+        "{held} of {gpu} are held by this {here}'s own worker processes, which no policy limits. Have each worker call "
+        '`tfgpu_magic.apply("limit 25%")` before it computes, or start the workers by `tfgpu_magic.IsolatedExecutor` '
+        'or `!tfgpu run "limit 25%" -- PROGRAM`.',
+        held=rounded(sum(row.process.held or 0 for row in case.workers)),
+        gpu=case.gpu_name,
+        here=case.here,
+    )
+    return Remedy("workers", ((None, text),))
+
+
 def _isolated(case: Explanation, trial: Trial) -> Iterator[Remedy]:
-    """Give an isolated cell with the words for which there is room, if there are any."""
+    """Yield an isolated cell with the words for which there is room, if there are any."""
     needs = _needs(case) if case.cause not in ("start", "size") else []
     tried = [("growth", need) for need, _ in needs]
     tried += [(f"pick --need {text}; growth", need) for need, text in needs]
-    found = (Remedy(kind="isolate", words=words, size=need) for words, need in tried if trial.beside(words, need))
-    yield from itertools.islice(found, 1)
+    yield from itertools.islice((isolate(case, words) for words, need in tried if trial.beside(words, need)), 1)
 
 
 def _workers_hold_it(case: Explanation) -> bool:
-    """Tell whether there would have been room without the notebook's own worker processes."""
+    """Return whether there would have been room without the notebook's own worker processes."""
     if case.gpu is None or case.call or case.cause not in ("start", "gpu", "pool", "library"):
         return False
     held = sum(row.process.held or 0 for row in case.workers)
@@ -93,7 +153,7 @@ def _workers_hold_it(case: Explanation) -> bool:
 
 
 def _restarts(case: Explanation) -> Iterator[tuple[str, int]]:
-    """Give the policies that may have room in a new process, with what they must have room for, the nearest first."""
+    """Yield policies that may have room in a new process, with what they must have room for, the nearest first."""
     if case.cause == "start":
         yield "pick", LEAST_LIMIT
     elif case.cause == "library":  # which wants room beside the pool
@@ -110,24 +170,21 @@ def _restarts(case: Explanation) -> Iterator[tuple[str, int]]:
 
 def _memory(case: Explanation, text: str) -> str:
     """Return the words for a pool that is to have so much."""
-    pool = case.pool
+    pool, is_tensorflow = case.pool, case.shortage.framework == TENSORFLOW
     if pool is None:
         return f"limit {text}"
+    grow = " --grow" * (pool.grows and is_tensorflow)
     if len(case.parts) > 1:
         sizes = [text if at == case.part else _text(part) for at, part in enumerate(case.parts)]
-        return f"split {' '.join(sizes)}{_grow(case)}"
+        return f"split {' '.join(sizes)}{grow}"
     in_pieces = case.cause == "pieces"  # of which CUDA's own pools have fewer, as TensorFlow's log says, too
-    if (pool.grows or in_pieces) and not pool.capped and case.shortage.framework == TENSORFLOW:
+    if (pool.grows or in_pieces) and not pool.capped and is_tensorflow:
         return "growth --release" if in_pieces or pool.releases else "growth"
-    return f"limit {text}{_grow(case)}"
-
-
-def _grow(case: Explanation) -> str:
-    return " --grow" if case.pool is not None and case.pool.grows and case.shortage.framework == TENSORFLOW else ""
+    return f"limit {text}{grow}"
 
 
 def _without(case: Explanation, trial: Trial) -> Iterator[Remedy]:
-    """Give what would help once another notebook of mine is shut down, an idle and large one first."""
+    """Yield what would help once another notebook of mine is shut down, an idle and large one first."""
     mine = [row for row in case.processes if row.owner.who == "mine" and row.process.held and not row.owner.call]
     mine.sort(key=lambda row: ((row.owner.notebook or Notebook()).state != "idle", -(row.process.held or 0)))
     pool, size = case.pool, case.shortage.size or 0
@@ -135,15 +192,10 @@ def _without(case: Explanation, trial: Trial) -> Iterator[Remedy]:
     fits = pool is not None and (pool.limit is None or pool.level + size <= pool.limit)
     for row in mine[:MOST]:
         if grows and fits and case.gpu is not None and (case.gpu.free or 0) + (row.process.held or 0) >= size:
-            yield Remedy(kind="shut", row=row)
-        elif case.call:
-            continue
-        else:
-            yield from (
-                Remedy(kind="shut", row=row, words=words, size=need)
-                for words, need in _restarts(case)
-                if trial.anew(words, need, without=row)
-            )
+            yield shut(case, row)
+        elif not case.call:
+            open_ = (words for words, need in _restarts(case) if trial.anew(words, need, without=row))
+            yield from (shut(case, row, words) for words in open_)
 
 
 def _kept(case: Explanation) -> int:
@@ -162,9 +214,9 @@ def _kept(case: Explanation) -> int:
 
 
 def _is_a_result(holding: NamedMemory, cell: int | None) -> bool:
-    """Tell whether only IPython keeps an array, as the result of another cell.
+    """Return whether only IPython keeps an array, as the result of another cell.
 
-    What the last error keeps does not count: once it is let go of, the same cell makes it again.
+    What the last error keeps does not count: once it is dropped, the same cell makes it again.
     """
     return all(_gives_a_result(name, cell) for name in (holding.name, *holding.others))
 
@@ -191,29 +243,29 @@ def _text(size: int) -> str:
     return exact(round_up(size))
 
 
-def _smaller(case: Explanation) -> Remedy:
-    """Return how much would fit, as far as that is known."""
+def _fitting_size(case: Explanation) -> int | None:
+    """Return how much would fit; None if that is not known."""
     pool, size = case.pool, case.shortage.size
     if size is None or pool is None or pool.limit is None or case.cause not in ("limit", "pool", "size"):
-        return Remedy(kind="smaller")
+        return None
     room = pool.limit - pool.level
-    return Remedy(kind="smaller", size=room if 0 < room < size else None)
+    return room if 0 < room < size else None
 
 
 class Trial:
-    """A trial by the planner, on the GPUs as they were seen: nothing is applied, and no framework is asked.
+    """Checks by the planner, on the GPUs as they were seen: nothing is applied, and no framework is asked.
 
     Args:
         snapshot: the GPUs.
         framework: the name of the framework that had no memory.
-        gpu: the UUID of the GPU that had none; None where that is not known.
+        gpu: the UUID of the GPU that had none; None if that is not known.
     """
 
     def __init__(self, snapshot: Snapshot, framework: str, gpu: str | None) -> None:
         self._snapshot, self._framework, self._gpu = snapshot, framework, gpu
 
     def anew(self, words: str, need: int, *, without: ProcessRow | None = None) -> bool:
-        """Tell whether a new process would have so much in one pool with these words.
+        """Return whether a new process would have so much in one pool with these words.
 
         Args:
             words: a policy.
@@ -224,44 +276,34 @@ class Trial:
         if without is not None:
             pid = without.process.pid
             snapshot = snapshot.without({pid}, snapshot.held_by(pid))
-        return self._has_room(lambda: engine.foresee(words, self._asked, see=lambda: snapshot), need)
+        with contextlib.suppress(Exception):  # it is refused, or cannot be checked, and so is not advised
+            plan = engine.foresee(words, self._asked, see=lambda: snapshot)
+            limits = {part.framework: part.limits for part in plan.parts or ()}.get(self._framework, {})
+            return self._has_room(plan.devices, need, limits, grows=plan.grows)
+        return False
 
     def beside(self, words: str, need: int) -> bool:
-        """Tell whether an isolated cell would have so much in one pool with these words, beside this process.
+        """Return whether an isolated cell would have so much in one pool with these words, beside this process.
 
         It sees every GPU that this process sees, and uses the one that this process used.
         """
-        try:
-            policy = parser.parse(words)
-            tried = (
-                partial(leasing.candidates, here, policy, self._snapshot)
-                for here in leasing.nearest_first(self._snapshot)
+        with contextlib.suppress(Exception):  # as above
+            policy, seen = parser.parse(words), self._snapshot
+            devices = leasing.first(
+                partial(leasing.candidates, here, policy, seen) for here in leasing.nearest_first(seen)
             )
-            devices = leasing.first(tried)
-        except Exception:  # as below
-            return False
-        here = [device for device in devices if device.gpu.uuid == self._gpu] or list(devices[:1])
-        grows = any(request.grows for request in policy.memory)
-        return (
-            bool(here)
-            and not fit.problems(here)
-            and not fit.crowding(here, grows=grows)
-            and self._room(here[0]) >= need
-        )
+            here = [device for device in devices if device.gpu.uuid == self._gpu] or list(devices[:1])
+            return self._has_room(here, need, {}, grows=any(request.grows for request in policy.memory))
+        return False
 
     @property
     def _asked(self) -> Frameworks:
         return "tensorflow" if self._framework == TENSORFLOW else "all"
 
-    def _has_room(self, make: Callable[[], Plan], need: int) -> bool:
-        try:
-            plan = make()
-        except Exception:  # refused; or whatever else: what cannot be tried is not advised
+    def _has_room(self, devices: Sequence[Device], need: int, limits: Mapping[str, int], *, grows: bool) -> bool:
+        if fit.problems(devices) or fit.crowding(devices, grows=grows):
             return False
-        if fit.problems(plan.devices) or fit.crowding(plan.devices, grows=plan.grows):
-            return False
-        used = [device for device in plan.devices if device.gpu.uuid == self._gpu] or list(plan.devices)
-        limits = {part.framework: part.limits for part in plan.parts or ()}.get(self._framework, {})
+        used = [device for device in devices if device.gpu.uuid == self._gpu] or devices
         return any(limits.get(str(device.gpu.uuid), self._room(device)) >= need for device in used)
 
     def _room(self, device: Device) -> int:

@@ -17,4 +17,4 @@ def run(line: ParsedLine) -> Freed:
 
 def completions(tokens: Sequence[str], _gpus: Callable[[], Sequence[str]]) -> list[str]:
     """Return the notebook's names."""
-    return [name for name in roots.names() if not name.startswith("_") and name not in tokens]
+    return [name for name in roots.notebook_names() if not name.startswith("_") and name not in tokens]

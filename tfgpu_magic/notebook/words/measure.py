@@ -8,7 +8,7 @@ from typing import Any
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.ground.host import shell as here
 from tfgpu_magic.ground.message import in_a_row
-from tfgpu_magic.insight import fit
+from tfgpu_magic.insight import recommend
 from tfgpu_magic.insight.tracker import CellMeasure
 from tfgpu_magic.policy.word import ParsedLine
 
@@ -23,7 +23,7 @@ def prepare(line: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
 def run(line: ParsedLine) -> object:
     """Have the cell measured; or return how much to ask for."""
     if list(line.flags) == ["--fit"]:
-        return fit.fitting()
+        return recommend.recommendation()
     _measure(line, here()).start()
     return None
 

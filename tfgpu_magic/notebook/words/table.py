@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tfgpu_magic.ground.message import Line, in_a_row, msg
 from tfgpu_magic.notebook.words import POLICIES
-from tfgpu_magic.parking.parts import PARK, UNPARK
+from tfgpu_magic.parking.table import PARK, UNPARK
 from tfgpu_magic.policy.arguments import SIZES
 from tfgpu_magic.policy.requests import limit
 from tfgpu_magic.policy.word import CellForm, Flag, ShellForm, Word

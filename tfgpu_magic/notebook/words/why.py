@@ -9,4 +9,4 @@ from tfgpu_magic.policy.word import ParsedLine
 
 def run(_: ParsedLine) -> Why:
     """Return what was shown below the cell."""
-    return Why(explaining.last().explanation, asked=True)
+    return Why(explaining.explain_last().explanation, asked=True)

@@ -6,16 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tfgpu_magic.errors import Refused, TfGpuError
+from tfgpu_magic.ground.message import Line, Message, msg
 from tfgpu_magic.ground.units import rounded
 
 LEAST = 0.1
 """The part of what a process holds that must leave, for parking to be worth it."""
 
-UNREADABLE = "This is in host memory, and not on the GPU. `%tf_gpu unpark --without-gpu NAME` makes NumPy arrays of it."
+UNREADABLE = msg(
+    "This is in host memory, and not on the GPU. `{line}` makes NumPy arrays of it.",
+    line=Line("unpark --without-gpu NAME"),
+)
 
 
-class ParkingError(Exception):
-    """An array cannot be moved now; the text says why, and what became of those that were."""
+def refusal(message: Message) -> Refused:
+    """Return the error that something cannot be parked, moved or brought back now; the message says why."""
+    return Refused(message, verdict=None)
+
+
+def message_of(error: Exception) -> Message:
+    """Return what went wrong, whatever error it is."""
+    return error.message if isinstance(error, TfGpuError) else msg("{text}", text=str(error) or type(error).__name__)
 
 
 class Movable(Protocol):
@@ -41,7 +52,7 @@ class Movable(Protocol):
         """Bring it back to the GPU if it has left that. The copy in host memory stays."""
 
     def make_unreadable(self) -> None:
-        """Have each read on the GPU raise an error with `UNREADABLE` from now on."""
+        """Make each read on the GPU raise an error with `UNREADABLE` from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +62,12 @@ class Staying:
     Attributes:
         name: what people know it by.
         size: its bytes; None if they are not known.
-        why: why it stays.
+        why: why it stays, without a full stop.
     """
 
     name: str
     size: int | None
-    why: str
+    why: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +83,7 @@ class Survey:
 
     leaves: Sequence[Movable] = ()
     stays: Sequence[Staying] = ()
-    refusals: Sequence[str] = ()
+    refusals: Sequence[Message] = ()
     seconds: float | None = None
 
     @property
@@ -86,14 +97,15 @@ class Survey:
         return sum(one.size or 0 for one in self.stays)
 
     @property
-    def reasons(self) -> Sequence[str]:
+    def reasons(self) -> Sequence[Message]:
         """Why this process must not be parked, or is not worth it."""
         if self.leaving and self.leaving >= LEAST * (self.leaving + self.staying):
             return self.refusals
-        leaves = f"Only {rounded(self.leaving)}" if self.leaving else "Nothing"
-        little = f"{leaves} would leave the GPU, and {rounded(self.staying)} would stay."
-        nothing = "Neither TensorFlow nor PyTorch has anything on a GPU here."
-        return [*self.refusals, little if self.leaving or self.stays else nothing]
+        if not (self.leaving or self.stays):
+            return [*self.refusals, msg("Neither TensorFlow nor PyTorch has anything on a GPU here.")]
+        leaves = msg("Only {size}", size=rounded(self.leaving)) if self.leaving else msg("Nothing")
+        little = "{leaves} would leave the GPU, and {staying} would stay."
+        return [*self.refusals, msg(little, leaves=leaves, staying=rounded(self.staying))]
 
 
 class Mover(Protocol):

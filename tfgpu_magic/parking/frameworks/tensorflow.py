@@ -1,6 +1,6 @@
 """TensorFlow's variables: the buffer behind a handle is replaced in place, so that whatever refers to it sees nothing.
 
-That gives memory back only where TensorFlow takes it from CUDA's own pools, under `growth --release`. Variables that
+That gives memory back only if TensorFlow takes it from CUDA's own pools, under `growth --release`. Variables that
 share a buffer, as after `b.assign(a)`, leave together and share one again. An eager tensor cannot be replaced, so it
 stays, and with it a variable whose buffer it shares.
 Source: TensorFlow 2.16 to 2.21, `core/kernels/resource_variable_ops.cc`, `python/data/ops/dataset_ops.py`,
@@ -18,25 +18,29 @@ from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.objects import is_a, namespace, of_kinds, of_module
 from tfgpu_magic.frameworks.tensorflow import arrays, devices
 from tfgpu_magic.frameworks.tensorflow.framework import FRAMEWORK
-from tfgpu_magic.parking.frameworks import UNREADABLE, Movable, Staying, Survey
+from tfgpu_magic.ground.message import Line, msg
+from tfgpu_magic.parking.frameworks import UNREADABLE, Movable, Staying, Survey, message_of
 
 _MULTI_DEVICE = ("tensorflow.python.data.ops.multi_device_iterator_ops", "OwnedMultiDeviceIterator")
 _ITERATOR = ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")
 _CALLS_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 """The operations by which a graph calls Python."""
 
-KEEPS = "TensorFlow gives memory back only under `growth --release`. Run `%tf_gpu growth --release --restart`"
-CALLS_PYTHON = (
+KEEPS = msg(
+    "TensorFlow gives memory back only under `growth --release`. Run `{line}`",
+    line=Line("growth --release", restarts=True),
+)
+CALLS_PYTHON = msg(
     "A tf.data iterator may call Python code at any time, and with it use the GPU. Delete the iterator first (`del` "
     "and its name)."
 )
-PREFETCHES = (
+PREFETCHES = msg(
     "A tf.data iterator prefetches to the GPU, and may use it at any time. Delete the iterator first (`del` and its "
     "name)."
 )
-_ITERATES = "a tf.data iterator reads this variable"
-_SHARED = "an eager tensor shares this memory"
-_EAGER = "TensorFlow cannot replace it in place"
+_ITERATES = msg("a tf.data iterator reads this variable")
+_SHARED = msg("an eager tensor shares this memory")
+_EAGER = msg("TensorFlow cannot replace it in place")
 
 
 class Variable:
@@ -119,7 +123,7 @@ def survey(objects: Sequence[object], foreign: Sequence[int]) -> Survey:  # noqa
         for place in (_address_of(one), id(handle))
     }
     eager = {one.address for one in found if one.what != "variable"}
-    stays = [Staying(_called(one), one.size, _EAGER) for one in found if one.what != "variable"]
+    stays = [Staying(_array_name(one), one.size, _EAGER) for one in found if one.what != "variable"]
     gpus = {one.name: uuid for uuid, there in devices.logical().items() for one in there}
     leaves: dict[int, Variable] = {}
     for one in found:
@@ -129,7 +133,7 @@ def survey(objects: Sequence[object], foreign: Sequence[int]) -> Survey:  # noqa
         try:
             address = _address_of(one)
         except Exception as error:  # it has no value, or is of a type that cannot be read there
-            stays.append(Staying(variable.name, None, str(error) or type(error).__name__))
+            stays.append(Staying(variable.name, None, message_of(error)))
             continue
         if {address, id(handle)} & iterated - {None}:
             stays.append(Staying(variable.name, one.size, _ITERATES))
@@ -173,7 +177,7 @@ def _refusing(call: Callable[..., Any]) -> Callable[..., Any]:
     def execute(*args: Any) -> Any:
         flat = (one for some in args for one in (some if isinstance(some, (list, tuple)) else (some,)))
         if any(id(getattr(one, "_handle", one)) in _unreadable for one in flat):  # C code reads a variable itself
-            raise RuntimeError(UNREADABLE)
+            raise RuntimeError(str(UNREADABLE))
         return call(*args)
 
     return execute
@@ -201,13 +205,13 @@ def _address_of(found: Array) -> int | None:
     return arrays.address(read(_handle(found), found.dtype))
 
 
-def _called(found: Array) -> str:
+def _array_name(found: Array) -> str:
     shape = "×".join(map(str, found.shape)) or "one element"
     return f"{found.dtype} {found.what} of {shape}" if found.dtype else found.what
 
 
 def _alive(place: tuple[str, str], objects: Sequence[object]) -> list[Any]:
-    """Return the objects of a class, where its module is imported."""
+    """Return the objects of a class, if its module is imported."""
     kind = of_module(*place)
     return [] if kind is None else list(of_kinds(objects, frozenset({id(kind)})))
 
@@ -230,13 +234,13 @@ def _calls_python(function: Any) -> bool:
 
 
 def _sync() -> None:
-    """Wait until all that TensorFlow was told to do has been done by its threads."""
+    """Wait until all that TensorFlow was given to do has been done by its threads."""
     sys.modules[
         "tensorflow.python.eager.context"
     ].context().sync_executors()  # what `async_wait` calls, seven times as fast
 
 
 def _wait() -> None:
-    """Wait until all that TensorFlow was told to do is done, on every GPU."""
+    """Wait until all that TensorFlow was given to do is done, on every GPU."""
     _sync()
     sys.modules["tensorflow"].test.experimental.sync_devices()

@@ -12,12 +12,14 @@ from __future__ import annotations
 import bisect
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.frameworks.objects import derived_from, is_a, of_kinds
 from tfgpu_magic.frameworks.torch.framework import FRAMEWORK
+from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.parking.frameworks import UNREADABLE, Movable, Staying, Survey
 
 DEVICE = "cuda"
@@ -36,10 +38,15 @@ _KEEP_ADDRESSES = {
 }
 """Libraries that take PyTorch's memory by its address, and do not tell which."""
 
-_LENT = "another library has lent this memory, or PyTorch's allocator does not list it"
-_SHARED = "two storages share this memory"
-_ONLY_C = "only C++ leads to it, as to the graph of a loss that is kept, or to cuBLAS's workspace"
-_FOREIGN = "another framework uses this memory by its address"
+_LENT = msg("another library has lent this memory, or PyTorch's allocator does not list it")
+_SHARED = msg("two storages share this memory")
+_ONLY_C = msg("only C++ leads to it, as to the graph of a loss that is kept, or to cuBLAS's workspace")
+_FOREIGN = msg("another framework uses this memory by its address")
+_UNLISTED = msg("PyTorch's allocator is `{allocator}`, which lists no blocks")
+_POOL = msg("some of it is set apart for a CUDA graph or a pool of your own, which keeps addresses; delete that first")
+_DISTRIBUTED = msg("`torch.distributed` is initialised; `torch.distributed.destroy_process_group()` ends that")
+_SENT = msg("it was sent to another process, or comes from one")
+_ADDRESSES = msg("{libraries} may use it by its address")
 
 
 class Block(NamedTuple):
@@ -84,8 +91,8 @@ class Storage:
         _synchronize(self._device)
 
     def make_unreadable(self) -> None:
-        """Have PyTorch raise an error at any use of its address."""
-        sys.modules["torch"]._C._set_storage_data_ptr_access_error_msg(self._storage._cdata, UNREADABLE)
+        """Make PyTorch raise an error at any use of its address."""
+        sys.modules["torch"]._C._set_storage_data_ptr_access_error_msg(self._storage._cdata, str(UNREADABLE))
 
     def host(self, storage: Any) -> Any:
         """Return what is in host memory of a storage; None of another one than this."""
@@ -104,7 +111,7 @@ def survey(objects: Sequence[object], foreign: Sequence[int]) -> Survey:
     blocks = _blocks()
     why = _stays_whole(torch, objects, found)
     if blocks is None or why:
-        why = why or f"PyTorch's allocator is `{FRAMEWORK.allocator()}`, which lists no blocks"
+        why = why or _UNLISTED(allocator=str(FRAMEWORK.allocator()))
         return Survey(stays=[Staying("PyTorch's tensors", sum(one.nbytes() for _, one in found.values()), why)])
     for device in {storage.device for _, storage in found.values()}:
         _synchronize(device)
@@ -115,25 +122,17 @@ def survey(objects: Sequence[object], foreign: Sequence[int]) -> Survey:
         there = blocks[place] if place >= 0 else None
         return there if there and address < there.address + there.size else None
 
-    on_block: dict[Block | None, int] = {}
-    for _, storage in found.values():
-        block = block_of(storage.data_ptr())
-        on_block[block] = on_block.get(block, 0) + 1
+    on_block = Counter(block_of(storage.data_ptr()) for _, storage in found.values())
     used = {block_of(address) for address in foreign}
-    leaves: list[Movable] = []
-    stays: list[Staying] = []
+    leaves, stays = list[Movable](), list[Staying]()
     if rest := sum(block.size for block in blocks if block not in on_block):
         stays.append(Staying("PyTorch's memory without a tensor", rest, _ONLY_C))
     for name, storage in found.values():
         block = block_of(storage.data_ptr())
         if block is None or block.address != storage.data_ptr() or not storage.resizable():
-            why = _LENT
-        elif on_block[block] > 1:
-            why = _SHARED
-        else:
-            why = _FOREIGN if block in used else ""
-        if why or block is None:
-            stays.append(Staying(name, storage.nbytes(), why))
+            stays.append(Staying(name, storage.nbytes(), _LENT))
+        elif on_block[block] > 1 or block in used:
+            stays.append(Staying(name, storage.nbytes(), _SHARED if on_block[block] > 1 else _FOREIGN))
         else:
             leaves.append(Storage(name, storage, block.stream))
     return Survey(leaves, stays)
@@ -158,21 +157,19 @@ def array(thing: Any, moved: Sequence[Movable]) -> Any:
         return _to_numpy(torch._neg_view(made) if thing.is_neg() else made)
 
 
-def _stays_whole(torch: Any, objects: Sequence[object], found: Container[int]) -> str:
-    """Return why none of PyTorch's memory, storages that are found by their numbers, can leave; empty if some can."""
+def _stays_whole(torch: Any, objects: Sequence[object], found: Container[int]) -> Message | None:
+    """Return why none of PyTorch's memory, storages that are found by their numbers, can leave; None if some can."""
     graph: Any = torch.cuda.CUDAGraph
     if _private_pools() or any(is_a(one, graph) for one in objects):
-        return (
-            "some of it is set apart for a CUDA graph or a pool of your own, which keeps addresses; delete that first"
-        )
+        return _POOL
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return "`torch.distributed` is initialised; `torch.distributed.destroy_process_group()` ends that"
+        return _DISTRIBUTED
     shared = getattr(sys.modules.get("torch.multiprocessing.reductions"), "shared_cache", {})
     alive = (one for one in [*shared.values()] if not one.expired())
     if any(one.cdata in found for one in alive):  # others are on the CPU: a DataLoader's batches
-        return "it was sent to another process, or comes from one"
+        return _SENT
     partners = [name for module, name in _KEEP_ADDRESSES.items() if module in sys.modules]
-    return f"{' and '.join(partners)} may use it by its address" if partners else ""
+    return _ADDRESSES(libraries=" and ".join(partners)) if partners else None
 
 
 def _storages(objects: Sequence[object]) -> list[tuple[str, Any]]:
@@ -250,7 +247,7 @@ def _private_pools() -> bool:
 
 
 def _blocks() -> list[Block] | None:
-    """Return the blocks of PyTorch's allocator that are in use, by address; None where it has no list of them."""
+    """Return the blocks of PyTorch's allocator that are in use, by address; None if it has no list of them."""
     if FRAMEWORK.allocator() != "native":
         return None
     return sorted(

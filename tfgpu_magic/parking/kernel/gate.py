@@ -19,17 +19,22 @@ from typing import Any, TypeAlias
 
 from IPython.display import display
 
+from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground.answer import Document
+from tfgpu_magic.ground.message import Message
 
 SOON = 0.7  # seconds that need no explanation
 EVERY = 1.0  # seconds between two sentences in a terminal, at the least
 
 
-class StillParked(Exception):
-    """The GPU state is not back; the text says why, and what to do next."""
+class StillParked(Refused):
+    """The GPU state is not back; the message says why, and what to do next."""
+
+    def __init__(self, reason: Message) -> None:
+        super().__init__(reason, verdict=None)
 
 
-Block: TypeAlias = Callable[["Gate"], Iterator[str]]
+Blocker: TypeAlias = Callable[["Gate"], Iterator[str]]
 """Blocks one way in through a gate, and yields the names of what may use the GPU and cannot be blocked."""
 
 
@@ -40,9 +45,9 @@ class Gate:
     `in_cell` it is for a cell, below which its wait is shown.
     """
 
-    def __init__(self, come: Callable[..., None], blocks: Sequence[Block]) -> None:
+    def __init__(self, come: Callable[..., None], blockers: Sequence[Blocker]) -> None:
         self.come = come
-        self._blocks = blocks
+        self._blockers = blockers
         self._undo = contextlib.ExitStack()
         self.closed = False
 
@@ -53,7 +58,7 @@ class Gate:
             gc.disable()
             self._undo.callback(gc.enable)
         names: list[str] = []
-        for block in self._blocks:
+        for block in self._blockers:
             try:
                 names += block(self)
             except Exception as error:  # whatever it is, nobody knows then what runs while the state is away
@@ -84,13 +89,13 @@ class Gate:
 
 
 def block_exit(shell: Any, gate: Gate) -> Iterator[str]:
-    """Have this process end without exit functions and finalizers until the gate is opened."""
+    """Make this process end without exit functions and finalizers until the gate is opened."""
     gate.when_open(partial(atexit.unregister, end_without_exit_functions(shell)))
     yield from ()
 
 
 def end_without_exit_functions(shell: Any) -> Callable[[], None]:
-    """Have this process end without exit functions and finalizers, and return what is registered for that.
+    """Make this process end without exit functions and finalizers, and return what is registered for that.
 
     One of the user's that saves a model would save an emptied one over a good file. Python calls first what was
     registered last, so what is registered while the state is away comes before all of them.
@@ -113,24 +118,24 @@ class ProgressDisplay:
     def __init__(self, shell: Any) -> None:
         self._in_kernel = hasattr(shell, "kernel")
         self._begun = self._shown_at = time.monotonic()
-        self._text = ""
+        self._message: Message | None = None
         self._place: Any = None
 
-    def __call__(self, text: str) -> None:
-        """Show a text in place of the one before, if the cell has waited long enough."""
+    def __call__(self, message: Message | None) -> None:
+        """Show a message, if there is any, in place of the one before, if the cell has waited long enough."""
         now = time.monotonic()
-        if not text or text == self._text or now - self._begun < SOON:
+        if message is None or message == self._message or now - self._begun < SOON:
             return
-        if self._text and not self._in_kernel and now - self._shown_at < EVERY:
+        if self._message is not None and not self._in_kernel and now - self._shown_at < EVERY:
             return
         self._shown_at = now
-        self.show_now(text)
+        self.show_now(message)
 
-    def show_now(self, text: str) -> None:
-        """Show a text in place of the one before."""
-        self._text, document = text, Document(*text.splitlines())
+    def show_now(self, message: Message) -> None:
+        """Show a message in place of the one before."""
+        self._message, document = message, Document(*str(message).splitlines())
         if not self._in_kernel:
-            print(text, flush=True)
+            print(document, flush=True)
         elif self._place is None:
             self._place = display(document, display_id=True)  # type: ignore[no-untyped-call]  # IPython's
         else:

@@ -24,8 +24,9 @@ from typing import Any, Literal
 
 from IPython.core.error import UsageError
 
-from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground.host import quiet_comms
+from tfgpu_magic.ground.message import in_a_row, msg
+from tfgpu_magic.parking.frameworks import refusal
 from tfgpu_magic.parking.kernel.gate import Gate, StillParked
 
 _CELL = "execute_request"
@@ -44,11 +45,12 @@ _TOLD = frozenset(
 _WIDGETS = "jupyter.widget.control"
 """The target of the comm by which an opened page asks for the state of all widgets (ipywidgets 8, `widget.py`)."""
 _STATES = frozenset({"request_states", "request_state"})
-"""What it asks for: the state of all widgets, or, where no answer comes soon, of each."""
+"""What it asks for: the state of all widgets, or, if no answer comes soon, of each."""
 _PLAIN = ("ipywidgets.", "tfgpu_magic.")
-"""Where the classes of widgets are whose state is read without code of the user's."""
-_PARKED = "This notebook is parked: bring its memory back first."
+"""The packages of widgets whose state is read without code of the user's."""
+_PARKED = msg("This notebook is parked: bring its memory back first.")
 """Why a page's question is not answered: what completes a name, shows its help, looks into a debugger, or evaluates."""
+_NOT_RUN = msg("The cell was not run.")
 _DEAF = 1.0
 """Seconds after a message's wait in vain in which widgets' messages are not heard: they came while it waited."""
 
@@ -71,7 +73,8 @@ def block_cells(shell: Any, go_without: Callable[[Sequence[str]], None], gate: G
         try:
             go_without(without[1].split()) if without else gate.come(in_cell=True)
         except StillParked as error:
-            options["preprocessing_exc_tuple"] = (UsageError, UsageError(f"The cell was not run. {error}"), None)
+            usage = UsageError(str(in_a_row([_NOT_RUN, error.message])))
+            options["preprocessing_exc_tuple"] = (UsageError, usage, None)
             raw_cell = raw_cell.strip() or "pass"  # a blank one would succeed, and its expressions be evaluated
         return await run(raw_cell, *args, **options)
 
@@ -86,9 +89,9 @@ def block_cells(shell: Any, go_without: Callable[[Sequence[str]], None], gate: G
 
 
 def at_end_of_cell(shell: Any, do: Callable[[], object]) -> None:
-    """Do something when the cell that runs now has ended, below it, and before its page is told of its end.
+    """Do something when the cell that runs now has ended, below it, and before its page hears of its end.
 
-    It is `Refused` where there is no such cell: a widget's callback runs, or the kernel is none of ipykernel's.
+    It is `Refused` if there is no such cell: a widget's callback runs, or the kernel is none of ipykernel's.
     """
     if not hasattr(shell, "kernel"):
         code = type(shell).run_cell.__code__
@@ -103,7 +106,7 @@ def at_end_of_cell(shell: Any, do: Callable[[], object]) -> None:
     kernel = shell.kernel
     asked = kernel.get_parent("shell") if hasattr(kernel, "finish_metadata") else {}
     if asked.get("header", {}).get("msg_type") != _CELL:
-        raise Refused("It is parked when a cell has ended, and no cell says this: say it in one.", verdict=None)
+        raise refusal(msg("It is parked when a cell has ended, and no cell says this: say it in one."))
     cell, finish = _number(asked), kernel.finish_metadata
     if getattr(finish, "cell", None) == cell:  # it was asked for twice
         return
@@ -113,7 +116,7 @@ def at_end_of_cell(shell: Any, do: Callable[[], object]) -> None:
             vars(kernel).pop("finish_metadata", None)
             try:
                 do()
-            except (Exception, KeyboardInterrupt):  # whatever it is, the page must be told of the cell's end
+            except (Exception, KeyboardInterrupt):  # whatever it is, the page must hear of the cell's end
                 shell.showtraceback()
         return finish(parent, *args)
 
@@ -151,8 +154,8 @@ class _Messages:
         if does == "shows" and self._put_off(name, message):
             return
         if does == "tells":
-            answer: dict[str, object] = {"status": "error", "ename": "Parked", "evalue": _PARKED, "traceback": []}
-            answer |= {"success": False, "message": _PARKED} if name == "debug_request" else {}
+            answer: dict[str, object] = {"status": "error", "ename": "Parked", "evalue": str(_PARKED), "traceback": []}
+            answer |= {"success": False, "message": str(_PARKED)} if name == "debug_request" else {}
             self._kernel.session.send(message[0], f"{name.removesuffix('request')}reply", answer, parent, ident)
         elif does != "runs" or self._back(name):
             await _done(handler(*message))
@@ -161,7 +164,7 @@ class _Messages:
         """Return what a message does: none of the user's code runs, or only what shows its widgets, or any.
 
         The first are cells, which are blocked otherwise, a page's first ones, and those of our own live table; what
-        only asks, as our chooser does in a silent message without a cell, is told that this is parked; what shows
+        only asks, as our chooser does in a silent message without a cell, is answered that this is parked; what shows
         widgets can be put off.
         """
         if name == _CELL:
@@ -187,7 +190,7 @@ class _Messages:
         return "nothing" if comm.comm_id in quiet_comms else "runs"
 
     def _back(self, name: str) -> bool:
-        """Have the state come back for a message, unless it came while another one waited in vain."""
+        """Bring the state back for a message, unless it came while another one waited in vain."""
         if time.monotonic() < self._deaf:
             return False
         try:
@@ -199,7 +202,7 @@ class _Messages:
         return True
 
     def _put_off(self, name: str, message: tuple[Any, Any, Any]) -> bool:
-        """Have the loop that runs now handle a message once the gate is opened; who sent it is answered as at once.
+        """Make the loop that runs now handle a message once the gate is opened; its sender is answered as at once.
 
         Of what a page asks by one comm, the last is answered. It is False if the gate was opened meanwhile.
         """

@@ -16,11 +16,13 @@ from functools import partial
 from typing import Any
 
 from tfgpu_magic.ground.host import here
+from tfgpu_magic.ground.message import Line, Message, msg
 from tfgpu_magic.parking import host_memory
-from tfgpu_magic.parking.arrays import MovedArrays
+from tfgpu_magic.parking.arrays import MovedArrays, Show
+from tfgpu_magic.parking.frameworks import message_of
 from tfgpu_magic.parking.kernel import ipython, running_code
 from tfgpu_magic.parking.kernel.gate import (
-    Block,
+    Blocker,
     Gate,
     ProgressDisplay,
     StillParked,
@@ -31,10 +33,11 @@ from tfgpu_magic.parking.kernel.gate import (
 CALL_OFF_TIMEOUT = 10.0  # seconds in which an attempt that was called off should end
 
 LONG = 1.0
-"""Seconds of a return that are told below its cell."""
+"""Seconds from which on the time of a return is shown below its cell."""
 
-OFFER = "To save what is in host memory instead, run `%tf_gpu unpark --without-gpu NAME`, alone in a cell."
-WITHOUT = "This {} goes on without what was parked. Save that, and restart."
+OFFER = msg(
+    "To save what is in host memory instead, run `{line}`, alone in a cell.", line=Line("unpark --without-gpu NAME")
+)
 
 _POLL = 0.2  # seconds between two looks how a return gets on
 
@@ -47,10 +50,11 @@ class Attempt:
         wanted: whether it was not called off.
     """
 
-    def __init__(self, move: Callable[[Callable[[], bool], Callable[[str], object]], None], *, out: bool) -> None:
+    def __init__(self, move: Callable[[Callable[[], bool], Show], None], *, out: bool) -> None:
         self._move, self.out = move, out
-        self.wanted, self._progress = True, ""
-        self._trouble = futures.Future[str]()
+        self.wanted = True
+        self._progress: Message | None = None
+        self._trouble = futures.Future[Message | None]()
         threading.Thread(target=self._work, name="tfgpu_magic-park", daemon=True).start()
 
     @property
@@ -58,8 +62,8 @@ class Attempt:
         """Whether it has ended."""
         return self._trouble.done()
 
-    def wait(self, show: Callable[[str], object]) -> str:
-        """Wait for its end, have the progress shown, and return what went wrong."""
+    def wait(self, show: Callable[[Message | None], object] = bool) -> Message | None:
+        """Wait for its end, have the progress shown, and return what went wrong, if anything did."""
         try:
             while True:
                 try:
@@ -77,11 +81,11 @@ class Attempt:
         futures.wait([self._trouble], timeout)
 
     def _work(self) -> None:
-        trouble = ""
+        trouble = None
         try:
             self._move(lambda: self.wanted, partial(setattr, self, "_progress"))
         except Exception as error:  # those who wait must hear of it
-            trouble = str(error) or type(error).__name__
+            trouble = message_of(error)
         self._trouble.set_result(trouble)
         host_memory.trim()  # while whoever has waited goes on
 
@@ -96,11 +100,11 @@ class GatedProcess:
 
     def __init__(self, shell: Any, arrays: MovedArrays) -> None:
         cells = partial(ipython.block_cells, shell, self._go_without)
-        ways: list[Block] = [cells, partial(running_code.block, shell), partial(block_exit, shell)]
+        blockers: list[Blocker] = [cells, partial(running_code.block, shell), partial(block_exit, shell)]
         if hasattr(shell, "kernel"):
-            ways.append(partial(ipython.block_messages, shell.kernel))
+            blockers.append(partial(ipython.block_messages, shell.kernel))
         self._shell, self._arrays = shell, arrays
-        self._gate = Gate(self._come, ways)
+        self._gate = Gate(self._come, blockers)
         self._turn = threading.RLock()  # held while an attempt begins or ends
         self._attempt: Attempt | None = None
         self.back_at = float("-inf")
@@ -111,19 +115,20 @@ class GatedProcess:
         """Whether its GPU state is away, or on its way."""
         return self._gate.closed
 
-    def park(self, show: Callable[[str], object] = lambda _: None) -> tuple[str, ...]:
+    def park(self, show: Callable[[Message | None], object] = bool) -> Sequence[Message]:
         """Park this process, and return why it is not parked, if it is not. No cell may run.
 
         An interrupt has everything moved back, and so has user code on another thread.
 
         Args:
-            show: takes a sentence on the progress.
+            show: takes messages on the progress, if there is any.
         """
         with uninterrupted() as interrupts:
             against, leaves = self.begin_to_park(lambda: not interrupts)
-            return against if leaves is None else tuple(filter(None, [leaves.wait(show)]))
+            trouble = leaves.wait(show) if leaves else None
+            return against if trouble is None else [trouble]
 
-    def begin_to_park(self, wanted: Callable[[], bool] = lambda: True) -> tuple[tuple[str, ...], Attempt | None]:
+    def begin_to_park(self, wanted: Callable[[], bool] = lambda: True) -> tuple[Sequence[Message], Attempt | None]:
         """Close the gate, and begin to move the state away. No cell may run, and a signal may not interrupt this.
 
         User code that comes meanwhile has everything moved back.
@@ -138,7 +143,7 @@ class GatedProcess:
             if self._gate.closed:
                 return (), None
             if self.without:
-                return (WITHOUT.format(here()),), None
+                return (goes_without(),), None
             try:
                 names = self._gate.close()  # before: a cell may begin on another thread until then
                 against = tuple(_against(names, busy=running_code.cell_runs(self._shell)))
@@ -146,11 +151,11 @@ class GatedProcess:
                     self._attempt = Attempt(partial(self._move_out, wanted), out=True)
                     return (), self._attempt
             except Exception as error:
-                against = (str(error) or type(error).__name__,)
+                against = (message_of(error),)
             self._open_if_back()
             return against, None
 
-    def against(self) -> tuple[str, ...]:
+    def against(self) -> Sequence[Message]:
         """Return what speaks against parking in what runs beside this cell."""
         with self._turn:
             names = self._gate.close()
@@ -162,26 +167,25 @@ class GatedProcess:
             self._gate.open()
 
     def _come(self, *, in_cell: bool = False) -> None:
-        """Have everything back before user code runs, in any thread, or raise `StillParked`."""
+        """Bring everything back before user code runs, in any thread, or raise `StillParked`."""
         shown = ProgressDisplay(self._shell)
         try:
             with on_interrupt(signal.default_int_handler):  # a kernel may have another one by now
                 while attempt := self._joined():
-                    trouble = attempt.wait(shown if in_cell else lambda _: None)
+                    trouble = attempt.wait(shown if in_cell else bool)
                     if not attempt.out:
                         break
                 else:
                     return
         except KeyboardInterrupt:
-            still = self._gate.closed
-            safe = f"still parked, and nothing is lost. {OFFER}"
-            became = safe if still else "back on the GPU meanwhile. Run it again."
-            raise StillParked(f"Interrupted: this {here()} is {became}") from None
+            back = msg("back on the GPU meanwhile. Run it again.")
+            became = msg("still parked, and nothing is lost. {offer}", offer=OFFER) if self._gate.closed else back
+            raise StillParked(msg("Interrupted: this {here} is {became}", here=here(), became=became)) from None
         if self._gate.closed:
-            why = trouble or "It was called off."
-            raise StillParked(f"This {here()} is parked, and does not come back. {why} {OFFER}")
-        if in_cell and not self.without and (self._arrays.return_seconds or 0) > LONG:
-            shown.show_now(f"All is back on the GPU. It took {self._arrays.return_seconds:.1f} s.")
+            text = "This {here} is parked, and does not come back. {why} {offer}"
+            raise StillParked(msg(text, here=here(), why=trouble or msg("It was called off."), offer=OFFER))
+        if in_cell and not self.without and (seconds := self._arrays.return_seconds or 0) > LONG:
+            shown.show_now(msg("All is back on the GPU. It took {seconds} s.", seconds=f"{seconds:.1f}"))
 
     def _go_without(self, names: Sequence[str]) -> None:
         """Open the gate for a cell that asks for what is in host memory; `StillParked`: all is as before.
@@ -190,7 +194,7 @@ class GatedProcess:
         functions could still open a good file and then fail, so there are none.
         """
         if unknown := [name for name in names if name not in self._shell.user_ns]:
-            raise StillParked(f"There is no variable `{unknown[0]}`. Nothing was changed.")
+            raise StillParked(msg("There is no variable `{name}`. Nothing was changed.", name=unknown[0]))
         with self._turn:  # in which one begins
             attempt = self._attempt
         if attempt is not None:  # a return that hangs goes on, and changes nothing of what is in host memory
@@ -199,11 +203,12 @@ class GatedProcess:
             if not self._gate.closed:  # it came back meanwhile
                 return
             if attempt is not self._attempt:
-                raise StillParked(f"This {here()} is just coming back. Run it again.")
+                raise StillParked(msg("This {here} is just coming back. Run it again.", here=here()))
             try:
                 self._arrays.make_unreadable()
             except Exception as error:
-                raise StillParked(f"What is away could be read: {error}. It stays parked.") from error
+                text = "What is away could be read: {error}. It stays parked."
+                raise StillParked(msg(text, error=str(error))) from error
             self.without = True
             end_without_exit_functions(self._shell)  # for good
             self._gate.open()
@@ -220,14 +225,14 @@ class GatedProcess:
                 attempt = self._attempt = Attempt(self._move_back, out=False)
             return attempt
 
-    def _move_out(self, still: Callable[[], bool], wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
+    def _move_out(self, still: Callable[[], bool], wanted: Callable[[], bool], show: Show) -> None:
         try:
             self._arrays.move_out(lambda: still() and wanted(), show)
         finally:
             with self._turn:
                 self._open_if_back()
 
-    def _move_back(self, wanted: Callable[[], bool], show: Callable[[str], object]) -> None:
+    def _move_back(self, wanted: Callable[[], bool], show: Show) -> None:
         try:
             self._arrays.move_back(wanted, show)
         finally:
@@ -237,20 +242,23 @@ class GatedProcess:
                     self._open_if_back()
 
 
-def _against(names: Sequence[str], *, busy: bool) -> Iterator[str]:
+def goes_without() -> Message:
+    """Return that this process goes on without what was moved away."""
+    return msg("This {here} goes on without what was parked. Save that, and restart.", here=here())
+
+
+def _against(names: Sequence[str], *, busy: bool) -> Iterator[Message]:
     """Yield the reasons against parking that are in the code that runs."""
     if busy:
-        yield "A cell is running. A notebook can be parked only between cells."
+        yield msg("A cell is running. A notebook can be parked only between cells.")
     if names:
-        yield (
-            f"These threads, tasks or callbacks may use the GPU while it is parked: {', '.join(names)}. Stop them "
-            "first."
-        )
+        running = "These threads, tasks or callbacks may use the GPU while it is parked: {names}. Stop them first."
+        yield msg(running, names=", ".join(names))
 
 
 @contextlib.contextmanager
 def on_interrupt(handler: Callable[..., object]) -> Iterator[None]:
-    """Have Ctrl-C and Jupyter's interrupt call a function in the block, if that runs on the main thread."""
+    """Make Ctrl-C and Jupyter's interrupt call a function in the block, if that runs on the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

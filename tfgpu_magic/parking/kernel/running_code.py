@@ -49,7 +49,7 @@ def block(shell: Any, gate: Gate) -> Iterator[str]:
     timers = {one.name for one in threading.enumerate() if isinstance(one, threading.Timer)}
     yield from timers - {"tfgpu_magic-idle-release"} | {*user_code.other_threads()}
     for loop in _loops(shell):
-        yield from waiting(loop)
+        yield from waiting_in(loop)
 
 
 def cell_runs(shell: Any) -> bool:
@@ -77,7 +77,7 @@ def _handled() -> Iterator[str]:
     """Yield the signals at which Python runs a handler of the user's in the main thread, but for Ctrl-C's."""
     for number in signal.valid_signals() - {signal.SIGINT}:
         handler = signal.getsignal(number)
-        root = root_of(handler)
+        root = package_of(handler)
         if callable(handler) and root not in HARMLESS | _HANDLE_NO_GPU and root not in sys.stdlib_module_names:
             yield getattr(number, "name", f"signal {number}")
 
@@ -91,21 +91,21 @@ def _wait(gate: Gate) -> None:
             time.sleep(1.0)
 
 
-def waiting(loop: Any) -> Iterator[str]:
+def waiting_in(loop: Any) -> Iterator[str]:
     """Yield the names of what a loop has waiting that is not the kernel's."""
     if not isinstance(loop, asyncio.BaseEventLoop):
         yield f"event loop {type(loop).__module__}.{type(loop).__qualname__}"
         return
     for task in asyncio.all_tasks(loop):
-        if _root_of_task(task) not in _KERNELS | {"IPython"}:  # whose are cells, which are seen otherwise
-            yield f"task {_called(task.get_coro())}"
+        if _package_of_task(task) not in _KERNELS | {"IPython"}:  # whose are cells, which are seen otherwise
+            yield f"task {_name_of(task.get_coro())}"
     watched = {one for key in list(loop._selector.get_map().values()) for one in key.data if one}  # type: ignore[attr-defined]
     for handle in watched:
         if not _is_kernels_reader(handle):
-            yield f"callback {_called(handle._callback)}"
+            yield f"callback {_name_of(handle._callback)}"
     for handle in (*loop._scheduled, *loop._ready):  # type: ignore[attr-defined]
         if handle not in watched and not handle.cancelled() and not _is_kernels(handle):
-            yield f"callback {_called(handle._callback)}"
+            yield f"callback {_name_of(handle._callback)}"
     for number, handle in getattr(loop, "_signal_handlers", {}).items():
         if not _is_kernels(handle):
             yield f"handler of {getattr(number, 'name', f'signal {number}')}"
@@ -121,32 +121,33 @@ def _is_kernels_reader(handle: Any) -> bool:
     if isinstance(handlers, dict) and handle._args and handle._args[0] in handlers:
         stream = getattr(handlers[handle._args[0]][1], "__self__", None)
         taker = getattr(stream, "_recv_callback", None)
-        return type(stream).__module__.startswith("zmq.") and (taker is None or root_of(taker) in _KERNELS)
+        return type(stream).__module__.startswith("zmq.") and (taker is None or package_of(taker) in _KERNELS)
     return False
 
 
 def _is_kernels(handle: Any) -> bool:
     """Return whether a callback runs no user code itself, or runs it in an asyncio task, which is seen as one."""
     callback, args = handle._callback, handle._args or ()
-    if root_of(callback) == "tornado" and args:  # it calls what it was given
+    if package_of(callback) == "tornado" and args:  # it calls what it was given
         callback = args[0]
-    return isinstance(getattr(callback, "__self__", None), asyncio.Task) or root_of(callback) in _KERNELS | {"asyncio"}
+    is_task = isinstance(getattr(callback, "__self__", None), asyncio.Task)
+    return is_task or package_of(callback) in _KERNELS | {"asyncio"}
 
 
-def root_of(callback: Any) -> str:
-    """Return the package whose code a callback runs first; empty where that is not known."""
+def package_of(callback: Any) -> str:
+    """Return the package whose code a callback runs first; empty if that is not known."""
     while isinstance(callback, functools.partial):
         callback = callback.func
     names = getattr(getattr(callback, "__func__", callback), "__globals__", {})
     return str(names.get("__name__", "")).partition(".")[0]
 
 
-def _root_of_task(task: asyncio.Task[Any]) -> str:
+def _package_of_task(task: asyncio.Task[Any]) -> str:
     frame = getattr(task.get_coro(), "cr_frame", None)
     return "" if frame is None else str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
-def _called(what: Any) -> str:
+def _name_of(what: Any) -> str:
     while isinstance(what, functools.partial):
         what = what.func
     return str(getattr(what, "__qualname__", None) or type(what).__qualname__)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.ground import TENSORFLOW, phrases
 from tfgpu_magic.ground.answer import Document, grid, headline
+from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.units import MIB, exact, rounded
 from tfgpu_magic.insight.measurement import pool_name
 from tfgpu_magic.insight.objects.search import extents
@@ -37,14 +38,13 @@ LEAST_MARGIN = 32 * MIB
 
 
 _HEADS = ("<GPU", "<In use by", ">Highest peak", ">With a margin")
-_NOTHING = (
+_NOTHING = msg(
     "No framework has used a GPU in this session, so there are no peaks to go by. Run the cells that count, and say it "
     "again."
 )
 _LEAD = "To be said before the first use, in a new notebook or with `--restart`:"
-_NOT_AT_ONCE = "the frameworks had their peaks at different times, and may not have them at once."
-_RUN_ONCE = "Run it once under this limit before you rely on it: an array needs its memory in one piece."
-_GROWS = "It is taken at once; with `--grow` it is a cap, and is taken as it is needed."
+_RUN_ONCE = msg("Run it once under this limit before you rely on it: an array needs its memory in one piece.")
+_GROWS = msg("It is taken at once; with `--grow` it is a cap, and is taken as it is needed.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Need:
         peaks: the highest of each, of that which its limit bounds.
         limits: what to ask for each.
         context: what CUDA's context takes beside them, about.
-        total: the GPU's memory, or what can be had of it here; None where that is unknown.
+        total: the GPU's memory, or what can be had of it here; None if that is unknown.
     """
 
     framework: str
@@ -71,13 +71,13 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class Recommendation:
     """How much to ask for.
 
     Attributes:
         needs: what each framework needs of each GPU that it has used.
-        magic: the magic that is to be told.
-        words: what to tell it; empty where no GPU was used.
+        magic: the magic of the line.
+        words: the words of the line; empty if no GPU was used.
     """
 
     needs: tuple[Need, ...]
@@ -85,12 +85,12 @@ class Fit:
     words: str
 
 
-def fit(
+def recommend(
     peaks: Mapping[str, Sequence[Pool]],
     snapshot: Snapshot,
     failed: Explanation | None = None,
     arrays: Mapping[Device, tuple[int, int]] = MappingProxyType({}),
-) -> Fit:
+) -> Recommendation:
     """Return how much to ask for.
 
     Args:
@@ -99,7 +99,9 @@ def fit(
         failed: what ran out last, which no peak shows.
         arrays: of each pool the bytes of the largest array that is there now, and those over which all are spread.
     """
-    peaks = {name: [one._replace(peak=_wanted(one, failed)) for one in counters] for name, counters in peaks.items()}
+    peaks = {
+        name: [one._replace(peak=_most_needed(one, failed)) for one in counters] for name, counters in peaks.items()
+    }
     highest = max((one.peak for counters in peaks.values() for one in counters), default=0)
     least = min(highest, MIB) or 1  # what a runtime takes for itself is no use of a GPU
     needs = [
@@ -110,10 +112,10 @@ def fit(
     ]
     magic: Magic = "tf_gpu" if all(need.framework == TENSORFLOW for need in needs) else "gpu"
     others = {gpu.label for gpu in snapshot.gpus if not gpu.mig} - {need.gpu for need in needs}
-    return Fit(tuple(needs), magic, _words(needs, magic, hides=bool(others)))
+    return Recommendation(tuple(needs), magic, _words(needs, magic, hides=bool(others)))
 
 
-def _wanted(pool: Pool, failed: Explanation | None) -> int:
+def _most_needed(pool: Pool, failed: Explanation | None) -> int:
     """Return the most that a pool had, or would have had if it had got what was asked for."""
     refused = 0
     if failed is not None and failed.pool is not None and not failed.call:
@@ -166,49 +168,59 @@ def _words(needs: Sequence[Need], magic: Magic, *, hides: bool) -> str:
     return "; ".join([*chosen, f"limit {' '.join(f'{gpu}={exact(limit)}' for gpu, limit in most.items())}"])
 
 
-def fitting() -> Document:
+def recommendation() -> Document:
     """Return how much to ask for; the driver is asked for the GPUs' numbers and sizes."""
     snapshot = look(DRIVER_TIMEOUT)
-    failed = explaining.last().explanation
-    found = fit(registry.session_peaks(), snapshot, failed, extents())
-    return how_much(found, failed, trouble=snapshot.error or "", simulated=snapshot.simulated)
+    failed = explaining.explain_last().explanation
+    found = recommend(registry.session_peaks(), snapshot, failed, extents())
+    return as_document(found, failed, trouble=snapshot.error or "", simulated=snapshot.simulated)
 
 
-def how_much(found: Fit, failed: Explanation | None = None, *, trouble: str = "", simulated: bool = False) -> Document:
+def as_document(
+    found: Recommendation, failed: Explanation | None = None, *, trouble: str = "", simulated: bool = False
+) -> Document:
     """Return how much to ask for.
 
     Args:
         found: the figures, and the words.
         failed: what ran out last.
-        trouble: why the driver has not said which GPUs there are, in words; empty where it has.
+        trouble: why the driver has not said which GPUs there are, in words; empty if it has.
         simulated: whether the GPUs are those of a simulated machine.
     """
     if not found.words:
-        unknown = f"How much to ask for is not known: {phrases.plain(trouble, longest=400)}"
+        unknown = msg("How much to ask for is not known: {trouble}", trouble=phrases.plain(trouble, longest=400))
         return Document(unknown if trouble else _NOTHING)
     rows = [
         (need.gpu, pool_name(need.framework, name), rounded(peak), rounded(limit))
         for need in found.needs
         for name, peak, limit in zip(need.pools, need.peaks, need.limits, strict=True)
     ]
-    ran_out = [] if failed is None or failed.call or failed.pool is None else [_of_failed(failed)]
-    remarks = [*_beside(found.needs), *ran_out, _GROWS, _RUN_ONCE, *[phrases.SIMULATED] * simulated]
+    ran_out = [] if failed is None or failed.call or failed.pool is None else [_failed_cell(failed)]
+    remarks: list[Message | str] = [
+        *_room_of_gpus(found.needs),
+        *ran_out,
+        _GROWS,
+        _RUN_ONCE,
+        *[phrases.SIMULATED] * simulated,
+    ]
     return Document(headline(_LEAD, f"%{found.magic} {found.words}"), grid(_HEADS, rows), *remarks)
 
 
-def _beside(needs: Sequence[Need]) -> Iterator[str]:
-    """Say what each GPU is to have for all frameworks together."""
+def _room_of_gpus(needs: Sequence[Need]) -> Iterator[Message]:
+    """Yield what each GPU is to have for all frameworks together."""
     for gpu, (context, total) in {need.gpu: (need.context, need.total) for need in needs}.items():
         whole = context + sum(sum(need.limits) for need in needs if need.gpu == gpu)
+        text = "GPU {gpu} is to have {whole} free: CUDA's context takes about {context} beside that."
         if total is not None and whole > total:
-            yield f"All limits come to {rounded(whole)}, and GPU {gpu} has {rounded(total)}: {_NOT_AT_ONCE}"
-        else:
-            context_too = f"CUDA's context takes about {rounded(context)} beside that."
-            yield f"GPU {gpu} is to have {rounded(whole)} free: {context_too}"
+            text = (
+                "All limits come to {whole}, and GPU {gpu} has {total}: the frameworks had their peaks at different "
+                "times, and may not have them at once."
+            )
+        yield msg(text, gpu=gpu, whole=rounded(whole), total=rounded(total), context=rounded(context))
 
 
-def _of_failed(failed: Explanation) -> str:
-    cell = "A cell" if failed.cell is None else f"In [{failed.cell}]"
-    if failed.shortage.size is None:
-        return f"{cell} ran out of memory: how much it would have taken is not known."
-    return f"{cell} asked for {rounded(failed.shortage.size)} and did not get them: they are in it."
+def _failed_cell(failed: Explanation) -> Message:
+    cell, size = "A cell" if failed.cell is None else f"In [{failed.cell}]", failed.shortage.size
+    unknown = "{cell} ran out of memory: how much it would have taken is not known."
+    known = "{cell} asked for {size} and did not get them: they are in it."
+    return msg(unknown if size is None else known, cell=cell, size=rounded(size))
