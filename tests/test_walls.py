@@ -263,7 +263,7 @@ def test_only_runtime_writes_the_environment() -> None:
     assert [room for room in ours if any(map(writes, nodes(room)))] == ["frameworks/runtime.py"]
 
 
-DECIDING = ("parser", "resolver", "plan", "fit", "fallback", "refusal")
+DECIDING = ("parser", "resolver", "plan", "fit", "decide", "easier", "refusal")
 DESCRIBING = ("script", "process_state")
 PURE = DECIDING + DESCRIBING
 DATA = ("policy", "memory", "arguments")

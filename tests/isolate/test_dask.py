@@ -25,6 +25,7 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import Raised, Refused, TimedOut, Unpicklable, WorkerDied, isolated
 from tfgpu_magic.isolate.dask import Task
+from tfgpu_magic.isolate.executor import Isolated
 from tfgpu_magic.simgpu import Machine
 
 pytestmark = pytest.mark.nightly
@@ -82,7 +83,7 @@ def client(machines: tuple[Machine, Machine], tmp_path_factory: pytest.TempPathF
 
 def submitted(client: distributed.Client, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Submit a function as its page says."""
-    one = function if not hasattr(function, "options") else Task(function)  # type: ignore[arg-type]
+    one = Task(function) if isinstance(function, Isolated) else function
     return client.submit(one, *args, resources={"GPU": 1}, pure=False, **kwargs)
 
 

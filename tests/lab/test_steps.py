@@ -27,7 +27,7 @@ from tfgpu_magic.ground.report import GpuUse, Parked
 from tfgpu_magic.ground.rows import Notebook, ProcessRow, Table
 from tfgpu_magic.lab import steps
 from tfgpu_magic.lab.steps import IdleSteps
-from tfgpu_magic.parking.other_notebooks import ParkOutcome
+from tfgpu_magic.parking.outcome import ParkOutcome
 from tfgpu_magic.policy.settings import removed
 from tfgpu_magic.server.kernels import Kernels
 

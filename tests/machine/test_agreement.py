@@ -126,7 +126,7 @@ def test_what_a_kernel_was_given_to_find_a_library_is_not_for_all(homes: Path, m
         def __init__(self, *_: object, env: dict[str, str], **__: object) -> None:
             started.append(env)
 
-        def communicate(self) -> tuple[str, str]:
+        def communicate(self, timeout: float | None = None) -> tuple[str, str]:  # noqa: ARG002
             return "", ""
 
     monkeypatch.delenv("TFGPU_SIMGPU", raising=False)

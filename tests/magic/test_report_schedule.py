@@ -11,22 +11,22 @@ from tfgpu_magic.notebook.report_schedule import (
     ACTIVITY_EVERY,
     EVERY,
     SHARE,
-    Deed,
     Due,
     Event,
     Reported,
-    State,
+    ReporterDeed,
+    ReporterState,
     Turned,
     Used,
     step,
     wait,
 )
 
-IDLE = State(active=0.0, shown=0.0)
-RUNS = State(active=0.0, shown=0.0, running=True)
-JOB = State(active=0.0, shown=0.0, jobs=True)
-READY = State(active=0.0, shown=0.0, ready=True)
-PROGRAM = State(active=0.0, program=True)
+IDLE = ReporterState(active=0.0, shown=0.0)
+RUNS = ReporterState(active=0.0, shown=0.0, running=True)
+JOB = ReporterState(active=0.0, shown=0.0, jobs=True)
+READY = ReporterState(active=0.0, shown=0.0, ready=True)
+PROGRAM = ReporterState(active=0.0, program=True)
 
 
 def test_it_needs_nothing_but_python() -> None:
@@ -41,22 +41,24 @@ def test_it_needs_nothing_but_python() -> None:
 @pytest.mark.parametrize(
     ("state", "event", "after", "deeds"),
     [
-        (IDLE, Turned(running=True), State(9.0, shown=0.0, running=True), (Deed.WAKE,)),
-        (RUNS, Turned(running=False), State(9.0, shown=0.0), (Deed.WAKE,)),
-        (IDLE, Used(), State(9.0, shown=0.0), (Deed.WAKE,)),
-        (State(9.0 - EVERY / 2), Used(), State(9.0 - EVERY / 2), ()),
-        (State(99.0), Used(), State(9.0), (Deed.WAKE,)),  # the clock was set back
+        (IDLE, Turned(running=True), ReporterState(9.0, shown=0.0, running=True), (ReporterDeed.WAKE,)),
+        (RUNS, Turned(running=False), ReporterState(9.0, shown=0.0), (ReporterDeed.WAKE,)),
+        (IDLE, Used(), ReporterState(9.0, shown=0.0), (ReporterDeed.WAKE,)),
+        (ReporterState(9.0 - EVERY / 2), Used(), ReporterState(9.0 - EVERY / 2), ()),
+        (ReporterState(99.0), Used(), ReporterState(9.0), (ReporterDeed.WAKE,)),  # the clock was set back
         (IDLE, Due(jobs=True), JOB, ()),
-        (JOB, Due(jobs=False), State(9.0, shown=0.0), ()),  # it was in use until its last job ended
+        (JOB, Due(jobs=False), ReporterState(9.0, shown=0.0), ()),  # it was in use until its last job ended
         (IDLE, Due(jobs=False), IDLE, ()),
-        (State(0.0), Due(jobs=True), State(0.0, jobs=True, shown=9.0), (Deed.SHOW_ACTIVITY,)),
-        (State(0.0, running=True), Due(jobs=True), State(0.0, running=True, jobs=True), ()),
+        (ReporterState(0.0), Due(jobs=True), ReporterState(0.0, jobs=True, shown=9.0), (ReporterDeed.SHOW_ACTIVITY,)),
+        (ReporterState(0.0, running=True), Due(jobs=True), ReporterState(0.0, running=True, jobs=True), ()),
         (IDLE, Reported(0.0, ready=True, longest=60.0), READY, ()),
-        (READY, Reported(0.5, ready=False, longest=60.0), State(0.0, shown=0.0, pause=0.5 / SHARE), ()),
-        (IDLE, Reported(9.0, ready=False, longest=60.0), State(0.0, shown=0.0, pause=60.0), ()),
+        (READY, Reported(0.5, ready=False, longest=60.0), ReporterState(0.0, shown=0.0, pause=0.5 / SHARE), ()),
+        (IDLE, Reported(9.0, ready=False, longest=60.0), ReporterState(0.0, shown=0.0, pause=60.0), ()),
     ],
 )
-def test_what_an_event_changes(state: State, event: Event, after: State, deeds: tuple[Deed, ...]) -> None:
+def test_what_an_event_changes(
+    state: ReporterState, event: Event, after: ReporterState, deeds: tuple[ReporterDeed, ...]
+) -> None:
     assert step(state, event, 9.0) == (after, deeds)
 
 
@@ -67,17 +69,17 @@ def test_what_an_event_changes(state: State, event: Event, after: State, deeds: 
         (RUNS, 9.0, EVERY),
         (READY, 9.0, EVERY),
         (PROGRAM, 9.0, EVERY),
-        (State(0.0, program=True, pause=7.0), 9.0, 7.0),
+        (ReporterState(0.0, program=True, pause=7.0), 9.0, 7.0),
         (JOB, 9.0, EVERY),
         (JOB, ACTIVITY_EVERY - EVERY / 4, EVERY / 4),
         (JOB, 2 * ACTIVITY_EVERY, 0.0),
-        (State(0.0, jobs=True, shown=99.0), 9.0, 0.0),  # the clock was set back
+        (ReporterState(0.0, jobs=True, shown=99.0), 9.0, 0.0),  # the clock was set back
     ],
 )
-def test_how_long_it_waits(state: State, now: float, seconds: float | None) -> None:
+def test_how_long_it_waits(state: ReporterState, now: float, seconds: float | None) -> None:
     assert wait(state, now) == seconds
 
 
 @pytest.mark.parametrize(("state", "busy"), [(IDLE, False), (RUNS, True), (JOB, True), (PROGRAM, None)])
-def test_who_is_busy(state: State, busy: bool | None) -> None:
+def test_who_is_busy(state: ReporterState, busy: bool | None) -> None:
     assert state.busy is busy

@@ -19,7 +19,7 @@ from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.ground.report import Parked
 from tfgpu_magic.parking import other_notebooks
-from tfgpu_magic.parking.other_notebooks import BUSY, UNLOADED, ParkOutcome
+from tfgpu_magic.parking.outcome import BUSY, UNLOADED, ParkOutcome
 
 
 @pytest.fixture(scope="module")

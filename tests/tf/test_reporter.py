@@ -31,7 +31,7 @@ from tfgpu_magic.machine.board.report_files import ReportFiles
 from tfgpu_magic.machine.owners.pids import notebook_of
 from tfgpu_magic.notebook import reporter as reporters
 from tfgpu_magic.notebook.publisher import Publisher
-from tfgpu_magic.notebook.report_schedule import SHARE, State, wait
+from tfgpu_magic.notebook.report_schedule import SHARE, ReporterState, wait
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.simgpu import Machine
@@ -133,7 +133,7 @@ def test_nothing_is_done_while_no_cell_runs_and_tensorflow_sleeps() -> None:
     """The reporter comes to a wait that nothing but a cell ends; before, it may report a cell's end."""
     waits: list[float | None] = []
 
-    def noted(state: State, now: float) -> float | None:
+    def noted(state: ReporterState, now: float) -> float | None:
         waits.append(wait(state, now))
         return waits[-1]
 

@@ -27,7 +27,7 @@ from tfgpu_magic.notebook.words import line
 from tfgpu_magic.parking import other_notebooks
 from tfgpu_magic.parking.frameworks import Staying, Survey
 from tfgpu_magic.parking.frameworks.tensorflow import KEEPS, PREFETCHES
-from tfgpu_magic.parking.other_notebooks import BUSY, MIME, ParkOutcome
+from tfgpu_magic.parking.outcome import BUSY, MIME, ParkOutcome
 from tfgpu_magic.policy.process_state import Stage
 
 REFUSED: list[tuple[str, Any, dict[str, Any]]] = [

@@ -42,6 +42,7 @@ UNWATCHED_LISTS_EVERY = 10.0
 
 _HELD_FOR = 0.5  # seconds: who only tries the lock holds it for less
 _EARLY = 1.0  # seconds: a line may have begun the reading that it will want, before it imported what it needs
+_SERVICE_AGE = 1.5  # seconds: a service reads every second, and nobody can ask it
 _SLOW_AFTER = 3.0  # seconds: a machine that is busy may take one to start a process, and that is no driver's fault
 _FIRST, _LONGEST = 1.0, 15.0  # seconds between two of a viewer's attempts to start a collector
 _LIMITS_SINCE = 615  # the first driver with limits by cgroup
@@ -148,7 +149,11 @@ class _Question:
         machine = self._machine.look()
         if machine is not None and machine.stale_since is not None:
             return None  # the service hangs, and who asks the driver beside it would, too
-        if machine is not None and machine.snapshot.time >= self._begun and machine.snapshot.error != ASLEEP:
+        if (
+            machine is not None
+            and machine.snapshot.time >= self._begun - _SERVICE_AGE
+            and machine.snapshot.error != ASLEEP
+        ):
             return limited(machine.snapshot)
         published = self._published()
         if published is not None and self._answers(published):

@@ -15,7 +15,7 @@ ACTIVITY_EVERY = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ReporterState:
     """What is known of this process.
 
     Attributes:
@@ -67,7 +67,7 @@ class Reported:
 
     Attributes:
         took: the seconds that this took.
-        ready: as in `State`.
+        ready: as in `ReporterState`.
         longest: the most seconds between two reports.
     """
 
@@ -79,14 +79,14 @@ class Reported:
 Event: TypeAlias = Turned | Used | Due | Reported
 
 
-class Deed(enum.Enum):
+class ReporterDeed(enum.Enum):
     """What is to be done."""
 
     WAKE = "end the wait for the next report"
     SHOW_ACTIVITY = "send the server a sign of activity"
 
 
-def step(state: State, event: Event, now: float) -> tuple[State, tuple[Deed, ...]]:
+def step(state: ReporterState, event: Event, now: float) -> tuple[ReporterState, tuple[ReporterDeed, ...]]:
     """Return the state after an event, and what is to be done.
 
     Args:
@@ -96,27 +96,27 @@ def step(state: State, event: Event, now: float) -> tuple[State, tuple[Deed, ...
     """
     match event:
         case Turned(running):
-            return replace(state, running=running, active=now), (Deed.WAKE,)
+            return replace(state, running=running, active=now), (ReporterDeed.WAKE,)
         case Used():
             if 0 <= now - state.active < EVERY:  # a slider sends a hundred messages a second
                 return state, ()
-            return replace(state, active=now), (Deed.WAKE,)
+            return replace(state, active=now), (ReporterDeed.WAKE,)
         case Due(jobs):
             active = now if state.jobs and not jobs else state.active
             shows = jobs and not state.running and _until_activity(state, now) == 0
             after = replace(state, active=active, jobs=jobs, shown=now if shows else state.shown)
-            return after, (Deed.SHOW_ACTIVITY,) if shows else ()
+            return after, (ReporterDeed.SHOW_ACTIVITY,) if shows else ()
         case Reported(took, ready, longest):
             return replace(state, ready=ready, pause=min(longest, max(EVERY, took / SHARE))), ()
 
 
-def wait(state: State, now: float) -> float | None:
+def wait(state: ReporterState, now: float) -> float | None:
     """Return the seconds until a report or a sign of activity is due; None while nothing can change."""
     if state.jobs and not state.running:
         return min(state.pause, _until_activity(state, now))
     return state.pause if state.program or state.running or state.ready else None
 
 
-def _until_activity(state: State, now: float) -> float:
+def _until_activity(state: ReporterState, now: float) -> float:
     passed = now - state.shown
     return ACTIVITY_EVERY - passed if 0 <= passed < ACTIVITY_EVERY else 0.0  # a clock may be set back

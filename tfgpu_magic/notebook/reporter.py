@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Any
 from tfgpu_magic.frameworks import NAMES, import_hook
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.host import UseWatch
-from tfgpu_magic.notebook.report_schedule import Deed, Due, Event, Reported, State, Turned, Used, step, wait
+from tfgpu_magic.notebook.report_schedule import (
+    Due,
+    Event,
+    Reported,
+    ReporterDeed,
+    ReporterState,
+    Turned,
+    Used,
+    step,
+    wait,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +61,10 @@ class Reporter(UseWatch):
         host.reporter = self
         self._name, self._pid = name, os.getpid()
         self._has_kernels = False
-        self.state, self._stepping = State(time.time(), program=shell is None, running=running), threading.Lock()
+        self.state, self._stepping = (
+            ReporterState(time.time(), program=shell is None, running=running),
+            threading.Lock(),
+        )
         self._publisher: Publisher | None = None
         self._publishing = threading.Lock()  # the thread publishes, and whoever announces
         self._reported: list[Callable[[], object]] = []  # what to do when the next report is there
@@ -121,9 +134,9 @@ class Reporter(UseWatch):
             return
         with self._stepping:
             self.state, deeds = step(self.state, event, time.time())
-        if Deed.WAKE in deeds:
+        if ReporterDeed.WAKE in deeds:
             self._wake.set()
-        if Deed.SHOW_ACTIVITY in deeds:
+        if ReporterDeed.SHOW_ACTIVITY in deeds:
             self._show_activity()
 
     def _imported(self, _: object = None) -> None:

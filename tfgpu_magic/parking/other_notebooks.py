@@ -10,26 +10,20 @@ import os
 import queue
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from tfgpu_magic.errors import MonitorError, PolicyError, Refused
 from tfgpu_magic.ground.answer import Document
-from tfgpu_magic.ground.message import Message, in_a_row, msg
+from tfgpu_magic.ground.message import in_a_row, msg
 from tfgpu_magic.ground.phrases import plain
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import ReportFiles
 from tfgpu_magic.machine.owners.pids import began, connection_file
+from tfgpu_magic.parking.outcome import BUSY, MIME, UNLOADED, ParkOutcome
 from tfgpu_magic.tell import fetch
 
-MIME = "application/vnd.tfgpu-magic.parked+json"
-"""The type of the answer; no front end shows it."""
-
-NOT_PARKED = msg("Not parked.")
-BUSY = msg("Its kernel is busy, and is parked between cells only. Try again when its cell has ended.")
-UNLOADED = msg("tfgpu_magic is not loaded there. Run `%load_ext tfgpu_magic` in a cell of that notebook first.")
 _ALREADY = msg("It is parked already.")
 
 BEGIN_TIMEOUT = 5.0
@@ -41,22 +35,6 @@ _PARKED = "Parked"  # the name of the error by which `kernel.ipython` answers fo
 _ASK = "__import__('tfgpu_magic.parking.this_notebook', fromlist=['park_for_another']).park_for_another"
 _POLL = 0.5  # seconds between two looks whether the other kernel is there
 _LONGEST = 120  # characters of a name
-
-
-@dataclass(frozen=True, slots=True)
-class ParkOutcome:
-    """What has become of a notebook that was to park; IPython sends it as JSON.
-
-    Attributes:
-        parked: whether it is parked now.
-        lines: what went to host memory and what stays; or why it is not parked, and what to do. A sentence each.
-    """
-
-    parked: bool
-    lines: Sequence[Message]
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        return {MIME: {"parked": self.parked, "lines": [*map(str, self.lines)]}}
 
 
 def find(name: str, own: str) -> tuple[int, str]:

@@ -20,7 +20,7 @@ PARK = Word(
     takes=True,
     tried=("suspend", "pause", "hibernate", "checkpoint", "swap", "offload", "sleep"),
     instead="`%tf_gpu park` moves this notebook's variables and tensors to host memory until its next cell.",
-    home="tfgpu_magic.parking.this_notebook",
+    home="tfgpu_magic.parking.words",
     group="Park",
 )
 UNPARK = Word(
@@ -31,6 +31,6 @@ UNPARK = Word(
     flags=(Flag("--without-gpu", "NAME ...", "make NumPy arrays of what is parked of these names"),),
     tried=("resume", "wake", "restore", "unpause"),
     instead="A parked notebook comes back by itself before its next cell runs.",
-    home="tfgpu_magic.parking.this_notebook",
+    home="tfgpu_magic.parking.words",
     group="Park",
 )
