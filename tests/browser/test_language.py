@@ -23,6 +23,7 @@ from tests import waiting
 from tests.browser.panel import open_panel, table_of, visit
 from tests.browser.scene import HOLD, playing, shot, soon
 from tests.browser.test_choose import PATIENCE
+from tests.machine.boards import end_collectors
 from tests.processes import NOBODYS_PID
 from tests.slack import SLACK
 from tfgpu_magic.notebook.chooser import MIME
@@ -165,6 +166,7 @@ def test_no_english_is_left_in_the_chooser(browser: Browser, tmp_path: Path) -> 
         soon(lambda: worded(dialog, dialog.locator(".tfgpu-choose-late"), kernel, USES), 30)
         shot(page, "strange-late")
         machine.remove_driver()
+        end_collectors(machine)  # a driver that is open is not removed
         dialog.locator('[name="tfgpu-choose-memory"][value="growth"]').check()
         soon(lambda: worded(dialog, dialog.locator(".tfgpu-choose-notice"), kernel, USES), 60)
         shot(page, "strange-error")

@@ -411,7 +411,7 @@ def test_with_tls_it_answers_only_whom_the_authorities_know(machine: Machine, tm
         (["--cert", "/nowhere.pem", "--key", "/nowhere.pem"], "cannot listen"),
         (["--address", "192.0.2.1"], "cannot listen on 192.0.2.1"),
         (["--address", "a..b"], "cannot listen on a..b"),
-        (["--port=70000"], "port 70000"),
+        (["--port=70000"], "--port is a number up to 65535, not '70000'"),
     ],
 )
 def test_where_it_cannot_listen_it_says_why(words: list[str], why: str) -> None:

@@ -123,6 +123,8 @@ def test_what_a_kernel_was_given_to_find_a_library_is_not_for_all(homes: Path, m
     started: list[dict[str, str]] = []
 
     class Popen:
+        returncode = 0
+
         def __init__(self, *_: object, env: dict[str, str], **__: object) -> None:
             started.append(env)
 
