@@ -25,7 +25,7 @@ from tfgpu_magic.doctor.checks import table
 from tfgpu_magic.doctor.checks.table import CHECKS, examine, outcomes
 from tfgpu_magic.doctor.finding import REPORT, outcome
 from tfgpu_magic.doctor.machine import ThisMachine as Here
-from tfgpu_magic.ground.message import Message, Severity
+from tfgpu_magic.ground.message import Line, Message, Severity, msg
 from tfgpu_magic.simgpu import Machine
 
 absent = machine_of("1x8GiB", scope="function")
@@ -136,6 +136,13 @@ def test_a_check_that_fails_or_hangs_is_told_and_ends_nothing(monkeypatch: pytes
 
 
 # --- what leaves the machine ---
+
+
+def test_a_fact_that_is_a_sentence_or_a_line_stays_one_without_a_home() -> None:
+    found = outcome("wrong", Severity.FAULT, "{why} Try {line}.")
+    told = found(why=msg("{path} is wrong.", path="/home/maria/file"), line=Line("limit 2GiB"))
+
+    assert REPORT.found(doctor.without(told, ["/home/maria"])) == "~/file is wrong. Try %tf_gpu limit 2GiB."
 
 
 def test_the_json_has_no_secret_and_no_home(absent: Machine, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tfgpu_magic._version import __version__
 from tfgpu_magic.ground import phrases
-from tfgpu_magic.ground.message import Fact, FrontEnd, Message, Severity
+from tfgpu_magic.ground.message import Fact, FrontEnd, Line, Message, Severity
 from tfgpu_magic.ground.units import rounded
 
 VERSION = 3
@@ -81,9 +81,11 @@ def _without(fact: Fact, homes: Sequence[str]) -> Fact:
         for home in homes:
             fact = re.sub(rf"{re.escape(home)}(?![\w.-])", "~", fact)
         return fact
+    if isinstance(fact, Message):  # a tuple, too
+        return without(fact, homes)
     if isinstance(fact, Mapping):
         return {name: _without(one, homes) for name, one in fact.items()}
-    return [_without(one, homes) for one in fact] if isinstance(fact, Sequence) else fact
+    return [_without(one, homes) for one in fact] if isinstance(fact, Sequence) and not isinstance(fact, Line) else fact
 
 
 def text(title: str, findings: Sequence[Message], *, coloured: bool = False) -> str:

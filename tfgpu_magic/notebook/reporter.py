@@ -61,10 +61,8 @@ class Reporter(UseWatch):
         host.reporter = self
         self._name, self._pid = name, os.getpid()
         self._has_kernels = False
-        self.state, self._stepping = (
-            ReporterState(time.time(), program=shell is None, running=running),
-            threading.Lock(),
-        )
+        self.state = ReporterState(time.time(), program=shell is None, running=running)
+        self._stepping = threading.Lock()
         self._publisher: Publisher | None = None
         self._publishing = threading.Lock()  # the thread publishes, and whoever announces
         self._reported: list[Callable[[], object]] = []  # what to do when the next report is there
