@@ -115,7 +115,7 @@ def test_a_notebook_that_has_trained_is_parked_and_its_next_cell_finds_every_byt
 
 
 def test_what_was_emptied_cannot_be_used_in_any_way_without_the_gpu(path: str) -> None:
-    assert on_machine(path, cuda_torch.unreadable) == [UNREADABLE] * 15
+    assert on_machine(path, cuda_torch.unreadable) == [str(UNREADABLE)] * 15
 
 
 def test_a_keras_model_on_pytorch_is_parked_and_is_arrays_by_the_paths_of_its_variables(path: str) -> None:
