@@ -7,15 +7,14 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import FrameType
     from typing import Protocol
 
     class Announcer(Protocol):
         """What reports of this process to others."""
 
-        def announce(self, done: Callable[[], object] = bool, *, wait: bool = True) -> None:
-            """Report at once, and call `done` when others can read it; return only then, if `wait`."""
+        def announce(self) -> None:
+            """Report soon."""
 
 
 Host: TypeAlias = Literal["kernel", "session", "cell", "program"]
@@ -45,12 +44,10 @@ preload: list[str] = []
 """The modules that isolated calls of this process find imported, beside those that `isolate` itself needs."""
 
 
-def announce(done: Callable[[], object] = bool, *, wait: bool = True) -> None:
-    """Have this process report, if it does: other processes must know what it has picked, and may take."""
-    if reporter is None:
-        done()
-    else:
-        reporter.announce(done, wait=wait)
+def announce() -> None:
+    """Have this process report, if it does, to those who view it."""
+    if reporter is not None:
+        reporter.announce()
 
 
 def shell() -> Any:

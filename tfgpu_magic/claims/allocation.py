@@ -1,22 +1,29 @@
-"""Decides which GPUs an isolated call gets beside this user's other calls, and with what policy. Pure.
+"""Decides which GPUs an isolated call gets beside this user's other calls, and what claims leave to others. Pure.
 
 Without a limit in its policy a call has a GPU to itself among our calls; with one it shares the GPU with others, as
-far as there is room. Our calls are those of every process of this user; `lease_file` holds them.
+far as there is room. Our calls are those of every process of this user; the `ledger` keeps their claims.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from tfgpu_magic.claims.claim import Claim, ClaimedGpu
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.ground.message import Message, in_lines
-from tfgpu_magic.ground.snapshot import Gpu, Process
+from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy import fit
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import context_bytes, whole
 from tfgpu_magic.policy.policy import Policy, reference
+from tfgpu_magic.policy.promises import Promise
 from tfgpu_magic.policy.requests.visible import Visible
+
+if TYPE_CHECKING:
+    from tfgpu_magic.ground.report import Report
 
 
 def key(gpu: Gpu) -> str:
@@ -36,25 +43,6 @@ def size(device: Device) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class LeasedGpu:
-    """What one of our calls may take of one GPU.
-
-    Attributes:
-        gpu: the GPU's identifier, as `key` returns it.
-        size: bytes in all, CUDA's context included; None is the whole GPU.
-        pid: the call's process; None while it has none.
-        began: when that process began, in the system's ticks since its start: a pid alone may have been reused.
-        known: the pids of another namespace that were on the GPU before the call got it.
-    """
-
-    gpu: str
-    size: int | None
-    pid: int | None = None
-    began: int | None = None
-    known: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class ProcessMemory:
     """What each process holds of the GPUs now.
 
@@ -66,7 +54,7 @@ class ProcessMemory:
     processes: Sequence[Process] = ()
     strangers: frozenset[int] = frozenset()
 
-    def of(self, leased: Sequence[LeasedGpu], gpu: Gpu) -> list[int]:
+    def of(self, leased: Sequence[ClaimedGpu], gpu: Gpu) -> list[int]:
         """Return how much of a GPU each of our calls there has taken of what it may.
 
         A call's process is found by its pid; if the driver reports pids of another namespace, it is taken to be the
@@ -97,7 +85,7 @@ class ProcessMemory:
 def choose(
     devices: Sequence[Device],
     held: ProcessMemory,
-    leased: Sequence[LeasedGpu],
+    leased: Sequence[ClaimedGpu],
     count: int,
     names: Callable[[], Mapping[int, str]] = dict,
 ) -> tuple[Device, ...] | None:
@@ -142,7 +130,7 @@ def _emptied(device: Device) -> Device:
     return device._replace(gpu=device.gpu._replace(free=device.gpu.usable))
 
 
-def places(devices: Sequence[Device], leased: Sequence[LeasedGpu], count: int) -> int:
+def places(devices: Sequence[Device], leased: Sequence[ClaimedGpu], count: int) -> int:
     """Return how many calls of `count` GPUs each have room at once when no other call of ours runs; at least 1."""
     fitting = [device for device in (_at_best(device, leased) for device in devices) if not fit.problems([device])]
     room = 0
@@ -152,7 +140,7 @@ def places(devices: Sequence[Device], leased: Sequence[LeasedGpu], count: int) -
     return max(1, room // count)
 
 
-def _left(device: Device, held: ProcessMemory, leased: Sequence[LeasedGpu]) -> Device | None:
+def _left(device: Device, held: ProcessMemory, leased: Sequence[ClaimedGpu]) -> Device | None:
     """Return the GPU without what our calls may still take of it; None if it cannot be shared with them."""
     gpu, ours = device.gpu, [one for one in leased if one.gpu == key(device.gpu)]
     if not ours:
@@ -167,7 +155,7 @@ def _left(device: Device, held: ProcessMemory, leased: Sequence[LeasedGpu]) -> D
     return device._replace(gpu=gpu._replace(free=max(0, free)))
 
 
-def _at_best(device: Device, leased: Sequence[LeasedGpu]) -> Device:
+def _at_best(device: Device, leased: Sequence[ClaimedGpu]) -> Device:
     """Return the GPU as it may be when our calls there have ended: how much of it others hold is seen only then."""
     if device.gpu.free is None or all(one.gpu != key(device.gpu) for one in leased):
         return device
@@ -206,3 +194,48 @@ def settle(policy: Policy, devices: Sequence[Device]) -> Policy:
     ]
     _, _, cpus = policy.by_nature()  # the other requests are in the devices
     return Policy((*cpus, chosen, *dict.fromkeys(memory)))
+
+
+def promises(
+    snapshot: Snapshot, claims: Iterable[Claim], reports: Mapping[int, Report] = MappingProxyType({})
+) -> tuple[Promise, ...]:
+    """Return what claims promise of the machine's GPUs, the earliest first.
+
+    Args:
+        snapshot: the GPUs, and what each process holds of them.
+        claims: those of other processes, and of calls.
+        reports: the other processes' reports by their numbers in the ledger: if the driver does not list a process by
+            its pid, what its frameworks report counts as held.
+    """
+    gpus = {key(gpu): gpu for gpu in snapshot.gpus}
+    held = {(row.gpu, row.pid): row.held for row in snapshot.processes}
+    found: dict[object, Promise] = {}
+    for claim in sorted(claims, key=lambda claim: claim.came):
+        report = None if claim.kind == "call" else reports.get(claim.slot)
+        pid = claim.pid if report is None else report.pid
+        taken = {} if report is None else {use.gpu: use.taken for use in report.uses}
+        for one in claim.had:
+            if (gpu := gpus.get(one.gpu)) is not None:
+                promise = Promise(one.gpu, pid, _most(claim, one, gpu), taken.get(one.gpu) or 0)
+                if (now := held.get((gpu.label, pid or 0))) is not None:
+                    promise = _holding(promise, now, gpu)
+                name = one.gpu, claim.number if claim.kind == "call" else -1 - claim.slot
+                found[name] = max(found.get(name, promise), promise, key=lambda each: each.total)
+    return tuple(found.values())
+
+
+def _most(claim: Claim, one: ClaimedGpu, gpu: Gpu) -> int | None:
+    """Return the bytes that a claim is to in all: those of a policy are without CUDA's context."""
+    if claim.kind == "call":
+        return gpu.usable if one.size is None else one.size
+    return None if one.size is None else one.size + context_bytes(gpu.total or 0)
+
+
+def _holding(promise: Promise, size: int, gpu: Gpu) -> Promise:
+    """Return a promise with what is held of it.
+
+    What lacks no more than a CUDA context is taken: how large a context is was estimated.
+    """
+    lacks = (promise.size or 0) - size
+    taken = promise.size is not None and lacks <= context_bytes(gpu.total or 0)
+    return promise._replace(held=size, size=min(size, promise.size or 0) if taken else promise.size)
