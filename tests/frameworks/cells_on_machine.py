@@ -157,7 +157,7 @@ def promised() -> list[int]:
 
     found, decided = self_report.claims(self_report.brief()), LEDGER.own()
     assert decided is not None
-    assert decided.sizes == found
+    assert decided.had == found
     return [round((size or 0) / MIB) for size in found.values()]
 
 

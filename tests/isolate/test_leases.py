@@ -16,24 +16,29 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests.machine.boards import root_only
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.claims import claim as claim_module
 from tfgpu_magic.claims import ledger as ledger_module
-from tfgpu_magic.claims.claim import ABSENT, Claim, ClaimedGpu, Page
+from tfgpu_magic.claims.claim import ABSENT, Claim, Page
 from tfgpu_magic.claims.ledger import Ledger
+from tfgpu_magic.engine import other_processes
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.isolate import leasing
 from tfgpu_magic.isolate.leasing import Abandoned, Lease, LeaseRequest, Leases
+from tfgpu_magic.policy.decide import decide
 from tfgpu_magic.policy.parser import parse
+from tfgpu_magic.policy.process_state import ProcessState
 
 NOTHING = parse("growth")
 
-WHOLE = ClaimedGpu("GPU-0", None)
+WHOLE: dict[str, int | None] = {"GPU-0": None}
 """A GPU that a call has to itself."""
 
 
@@ -197,7 +202,7 @@ def test_a_call_is_in_the_book_with_its_process_and_has_the_gpu_to_itself(two_gp
         with two_gpus._ledger.turn() as page:
             (claim,) = page.of_calls()
 
-    assert (claim.size, claim.pid) == (None, os.getpid())
+    assert ([*claim.had.values()], claim.pid) == ([None], os.getpid())
 
 
 class Interrupted(Ledger):
@@ -295,13 +300,13 @@ def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Ledger]:
 
 OTHER = """
     import sys, time
-    from tfgpu_magic.claims.claim import Claim, ClaimedGpu
+    from tfgpu_magic.claims.claim import Claim
     from tfgpu_magic.claims.ledger import Ledger
 
     book = Ledger()
     with book.turn() as page:
         ticket = page.number()
-        page.put(Claim(number=ticket, slot=book.slot, seen=time.monotonic(), had=(ClaimedGpu("GPU-0", None),)))
+        page.put(Claim(number=ticket, slot=book.slot, seen=time.monotonic(), had={"GPU-0": None}))
     print(book.slot, ticket, flush=True)
     sys.stdin.read()
 """
@@ -311,30 +316,38 @@ WORKER = """
 
     book = Ledger()
     with book.turn() as page:
-        page.join({number}, book.slot)
-    print(book.slot, 0, flush=True)
+        seen = book._pid(page.claims[{number}].slot)
+        page.change({number}, worker=book.slot)
+    print(book.slot, seen, flush=True)
     sys.stdin.read()
 """
 
 
 @contextlib.contextmanager
-def other(code: str = OTHER) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
+def other(code: str = OTHER, command: tuple[str, ...] = ()) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
     """Have another process with a GPU, its number in the book, and that of its call."""
-    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdin=-1, stdout=-1, text=True) as process:
+    line = [*command, sys.executable, "-c", textwrap.dedent(code)]
+    with subprocess.Popen(line, stdin=-1, stdout=-1, text=True) as process:
         assert process.stdout is not None
         yield process, *map(int, process.stdout.readline().split())  # type: ignore[misc]
         process.kill()
 
 
-def write(book: Ledger, *gpus: ClaimedGpu, came: float = 0.0) -> None:
+def write(book: Ledger, had: dict[str, int | None] = {}) -> None:  # noqa: B006  nobody changes it
     """Write a call of this process into a book, with what it has."""
     with book.turn() as page:
-        page.put(Claim(number=page.number(), slot=book.slot, seen=time.monotonic(), had=tuple(gpus), came=came))
+        page.put(Claim(number=page.number(), slot=book.slot, seen=time.monotonic(), had=had))
 
 
-def claims(book: Ledger) -> list[ClaimedGpu]:
+def claims(book: Ledger) -> list[dict[str, int | None]]:
+    """Return what each call has."""
     with book.turn() as page:
-        return page.of_calls()
+        return [{**claim.had} for claim in page.of_calls()]
+
+
+def pids(book: Ledger) -> list[int | None]:
+    """Return the process of each call."""
+    return [claim.pid for claim in book.read().of_calls()]
 
 
 def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared: Ledger) -> None:
@@ -365,11 +378,11 @@ def test_a_child_that_was_forked_has_none_of_its_parents_calls(shared: Ledger) -
 
 def test_a_call_that_outlives_its_caller_for_a_moment_still_has_its_gpu(shared: Ledger) -> None:
     with other() as (process, _, number), other(WORKER.format(number=number)) as (call, _, _):
-        assert [claim.pid for claim in claims(shared)] == [call.pid]
+        assert pids(shared) == [call.pid]
         process.kill()
         process.wait()
 
-        assert [claim.pid for claim in claims(shared)] == [call.pid]
+        assert pids(shared) == [call.pid]
         call.kill()
         until(lambda: claims(shared) == [])
         assert call.returncode is None  # nobody has waited for it
@@ -404,7 +417,7 @@ def test_without_a_directory_each_process_has_a_book_of_its_own(
     with monkeypatch.context() as patch:
         patch.setenv("TFGPU_MAGIC_DIR", "/dev/null/nowhere")
         with shared.turn() as page:
-            page.put(Claim(number=7, slot=shared.slot, seen=0.0, had=(WHOLE,)))
+            page.put(Claim(number=7, slot=shared.slot, seen=0.0, had=WHOLE))
         assert claims(shared) == [WHOLE]
     with other():
         assert len(claims(shared)) == 2
@@ -443,11 +456,11 @@ def test_a_full_disk_is_no_matter_to_a_call_nor_to_the_book(two_gpus: Leases, sh
             until(lambda: second.has, seconds=20)
             process.kill()
             process.wait()
-            assert [claim.gpu for claim in claims(shared)] == ["GPU-1"]
-        assert [claim.gpu for claim in claims(shared)] == ["GPU-1"]
+            assert [[*had] for had in claims(shared)] == [["GPU-1"]]
+        assert [[*had] for had in claims(shared)] == [["GPU-1"]]
         with other() as (_, slot, _):
             assert slot != shared.slot
-            assert sorted(claim.gpu for claim in claims(shared)) == ["GPU-0", "GPU-1"]
+            assert sorted(gpu for had in claims(shared) for gpu in had) == ["GPU-0", "GPU-1"]
         second.end()
 
 
@@ -467,3 +480,46 @@ def test_whoever_cannot_have_the_book_alone_writes_nothing(shared: Ledger, monke
     with shared.turn() as page:
         assert (page.ended, page.claims) == (ended, {})
     assert file.read_bytes() != written
+
+
+def test_a_ledger_of_another_version_is_refused_while_its_processes_live(
+    shared: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "VERSION", 99)
+    with other() as (process, _, _):
+        with pytest.raises(Refused, match="restart this "):
+            claims(shared)
+        assert shared.wanted_by_others() == set()  # what only looks says nothing
+        process.kill()
+        process.wait()
+        assert claims(shared) == []
+
+
+def test_who_does_not_get_the_lock_goes_on_and_says_so(shared: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr(other_processes, "LEDGER", shared)
+    process = ProcessState(shown=("GPU-0", "GPU-1"), given=("GPU-0", "GPU-1"))
+    with other(OTHER.replace("print(", "    print(").replace("sys.stdin", "    sys.stdin")) as (holder, _, _):
+        os.kill(holder.pid, signal.SIGSTOP)
+        with other_processes.decided(process, machine(2), partial(decide, parse("limit 1GiB"), machine(2))) as made:
+            assert "kept the ledger of claims for" in str(made.notes[-1])
+        own = shared.own()
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+    assert own is not None
+    shared.renew(own, own.had)  # what could not be written is, as soon as it can
+    assert own.number in Ledger.read(shared).claims
+
+
+CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc")
+
+
+@root_only
+def test_two_containers_that_share_the_directory_see_each_other(shared: Ledger) -> None:
+    with other() as (process, slot, number), other(WORKER.format(number=number), CONTAINER) as (call, worker, seen):
+        (pid,) = pids(shared)
+        assert (len({slot, worker, shared.slot}), seen) == (3, -1 - slot)  # which has no pid there
+        assert pid in [child.pid for child in psutil.Process(call.pid).children()]
+        process.kill()
+        process.wait()
+        assert pids(shared) == [pid]

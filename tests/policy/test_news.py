@@ -47,7 +47,7 @@ def test_a_policy_that_cannot_be_applied_claims_nothing() -> None:
 
     def claimed() -> dict[str, int | None]:
         own = LEDGER.own()
-        return {} if own is None else own.sizes
+        return {} if own is None else {**own.had}
 
     with (
         contextlib.suppress(OSError),

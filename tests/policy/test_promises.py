@@ -11,7 +11,7 @@ from tests.figures import tensorflow
 from tests.policy.test_plan import kernel, snapshot
 from tests.sizes import GIB, MIB
 from tfgpu_magic.claims.allocation import promises
-from tfgpu_magic.claims.claim import Claim, ClaimedGpu
+from tfgpu_magic.claims.claim import Claim
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground.message import Severity
 from tfgpu_magic.ground.report import GpuUse, Report
@@ -40,7 +40,7 @@ def asks(pid: int | None, limit: float | None = None, *, kind: Any = "policy", o
     """Return the claim of a process with a limit in GiB, or with growth."""
     size = None if limit is None else int(limit * GIB)
     number = pid or 99
-    return Claim(number=number, slot=number, seen=0.0, kind=kind, pid=pid, had=(ClaimedGpu(on, size),))
+    return Claim(number=number, slot=number, seen=0.0, kind=kind, pid=pid, had={on: size})
 
 
 def planned(words: str, machine: Snapshot, *claims: Claim) -> Plan:

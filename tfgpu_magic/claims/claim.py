@@ -7,31 +7,14 @@ all processes of a user, `allocation` chooses among the GPUs beside them.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 ABSENT = 5.0
 """Seconds after which a waiting call whose claim was not renewed is passed over: its process is stopped, or hangs."""
 WANTED_FOR = 60.0
 """Seconds after which nobody is taken to want the room that was not found; who waits for it says so again."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedGpu:
-    """What a claim is to of one GPU.
-
-    Attributes:
-        gpu: the GPU's identifier, as `allocation.key` returns it.
-        size: bytes, of a call with CUDA's context; None is the whole GPU to a call, and no limit to a policy.
-        pid: the call's process; None while that is not known.
-        known: the pids of another namespace that were on the GPU before the call got it.
-    """
-
-    gpu: str
-    size: int | None
-    pid: int | None = None
-    known: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,32 +25,24 @@ class Claim:
         number: its number; one that came earlier has a smaller one.
         slot: the number of its process.
         seen: when its process last renewed it, by the machine's monotonic clock.
-        came: when it was made, in seconds since the epoch.
         kind: what it is for: a call, the policy of its process, or memory that comes back from parking.
         worker: the number of the call's process; None before that has begun.
         requested: the GPUs that it waits for, or some of them, by their `allocation.key`; none while that is unknown.
-        had: what it has.
+        had: the bytes that it has of each GPU, by the same; of a call with CUDA's context, and None is the whole GPU.
+            To a policy None is no limit.
+        known: the pids of another namespace that were on the GPUs before the call got them.
         pid: the pid of its process, of a call that of its worker, as this process sees it; None while there is none.
     """
 
     number: int
     slot: int
     seen: float
-    came: float = 0.0
     kind: Literal["call", "policy", "return"] = "call"
     worker: int | None = None
-    requested: tuple[str, ...] = ()
-    had: tuple[ClaimedGpu, ...] = ()
+    requested: Sequence[str] = ()
+    had: Mapping[str, int | None] = field(default_factory=dict)
+    known: Sequence[int] = ()
     pid: int | None = None
-
-    def of_process(self, pid: int | None) -> Claim:
-        """Return the claim with its process's pid."""
-        return replace(self, pid=pid, had=tuple(replace(one, pid=pid) for one in self.had))
-
-    @property
-    def sizes(self) -> dict[str, int | None]:
-        """The bytes that it has of each GPU, by the GPU's identifier."""
-        return {one.gpu: one.size for one in self.had}
 
 
 @dataclass(slots=True)
@@ -100,21 +75,16 @@ class Page:
         self.claims[claim.number] = claim
         self.changes += 1
 
-    def renew(self, number: int) -> None:
-        """Have a claim that waits keep its place."""
+    def change(self, number: int, **changes: Any) -> None:
+        """Change attributes of a claim, if it is there; no call waits for that."""
         if number in self.claims:
-            self.claims[number] = replace(self.claims[number], seen=time.monotonic())
+            self.claims[number] = replace(self.claims[number], **changes)
 
     def drop(self, number: int) -> None:
         """Remove a claim, if it is there."""
         claim = self.claims.pop(number, None)
         self.changes += claim is not None
         self.ended += claim is not None and bool(claim.had)
-
-    def join(self, number: int, worker: int) -> None:
-        """Have a call's claim last as long as the process of this number, which is its worker."""
-        if number in self.claims:
-            self.claims[number] = replace(self.claims[number], worker=worker)
 
     def waits_behind(self, number: int, gpus: Collection[str]) -> bool:
         """Return whether a claim to one of these GPUs came before another one, still waits, and is looked after.
@@ -130,9 +100,14 @@ class Page:
             for claim in self.claims.values()
         )
 
-    def of_calls(self) -> list[ClaimedGpu]:
+    def of_calls(self) -> list[Claim]:
         """Return what all calls have."""
-        return [one for claim in self.claims.values() if claim.kind == "call" for one in claim.had]
+        return [claim for claim in self.claims.values() if claim.kind == "call" and claim.had]
+
+    def of_others(self, slot: int) -> list[Claim]:
+        """Return what others have beside a process: also its own calls, and not the call that it runs."""
+        found = self.claims.values()
+        return [one for one in found if one.worker != slot and (one.slot != slot or one.kind == "call")]
 
     def own(self, slot: int, kind: Literal["policy", "return"] = "policy") -> Claim | None:
         """Return what a process itself has."""
@@ -145,17 +120,14 @@ class Page:
 
         Args:
             slot: its number.
-            sizes: bytes by the GPU's identifier, as in `ClaimedGpu`.
+            sizes: bytes by the GPU's identifier, as in `Claim.had`.
             kind: as in `Claim`.
         """
         before = self.own(slot, kind)
         number = self.number() if before is None else before.number
         self.claims.pop(number, None)
         if sizes:
-            now, had = time.time(), tuple(ClaimedGpu(gpu, size) for gpu, size in sizes.items())
-            came = now if before is None or before.had != had else before.came
-            seen = time.monotonic()
-            self.claims[number] = Claim(number=number, slot=slot, seen=seen, came=came, kind=kind, had=had)
+            self.claims[number] = Claim(number=number, slot=slot, seen=time.monotonic(), kind=kind, had=sizes)
         return before
 
     def want(self, slot: int, gpus: Iterable[str]) -> None:

@@ -18,9 +18,8 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any
 
-from tfgpu_magic.claims.claim import Claim, ClaimedGpu, Page
+from tfgpu_magic.claims.claim import Claim, Page
 from tfgpu_magic.errors import MonitorError, Refused
 from tfgpu_magic.ground.host import here
 from tfgpu_magic.ground.message import msg
@@ -99,7 +98,7 @@ class Ledger:
         """
         with contextlib.suppress(Refused), self._alone:
             self._ensure_open()
-            if sizes != ({} if before is None else before.sizes) or not self._is_written:
+            if sizes != ({} if before is None else before.had) or not self._is_written:
                 with self.turn() as page:
                     if not self.deciding and page.own(self.slot) is before:
                         page.have(self.slot, sizes)
@@ -173,7 +172,7 @@ class Ledger:
             if caller is None and worker is None:  # a worker outlives its caller for a moment, and so does its memory
                 page.drop(number)
             else:
-                page.claims[number] = claim.of_process(worker if claim.kind == "call" else caller)
+                page.change(number, pid=worker if claim.kind == "call" else caller)
         return page, text
 
     def _pid(self, slot: int | None) -> int | None:
@@ -196,7 +195,7 @@ class Ledger:
             fields = json.loads(text)
             version = fields.pop("version")
             if version == VERSION:
-                claims = [_claim(**claim) for claim in fields.pop("claims")]
+                claims = [Claim(**one) for one in fields.pop("claims")]
                 wanted = {gpu: (who, at) for gpu, (who, at) in fields.pop("wanted").items()}
                 return Page(**fields, claims={claim.number: claim for claim in claims}, wanted=wanted)
         except (TypeError, ValueError, KeyError, AttributeError):  # it was written by another program
@@ -240,11 +239,6 @@ def _lock(file: int, start: int, timeout: float) -> bool:
 
 def _text(page: Page) -> bytes:
     """Return the content as JSON: without pids, which are others in other namespaces."""
-    claims = [asdict(claim.of_process(None)) for claim in page.claims.values()]
+    claims = [asdict(replace(claim, pid=None)) for claim in page.claims.values()]
     fields = {"version": VERSION, "last": page.last, "ended": page.ended, "changes": page.changes}
     return json.dumps({**fields, "wanted": page.wanted, "claims": claims}, separators=(",", ":")).encode()
-
-
-def _claim(*, requested: list[str], had: list[dict[str, Any]], **rest: Any) -> Claim:
-    made = (ClaimedGpu(**{**one, "known": tuple(one["known"])}) for one in had)
-    return Claim(requested=tuple(requested), had=tuple(made), **rest)

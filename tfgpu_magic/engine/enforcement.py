@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -127,8 +127,10 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
         snapshot = look_well()
         if _said_since(before):
             return
-        process = RUNTIME.observe(snapshot.gpus)
-        with other_processes.decided(process, snapshot, partial(_nearest, policy, snapshot)) as plan:
+        # Other users' kernels pick too, and are not seen: chance breaks ties, not of the user's own generator.
+        chance = {str(gpu.uuid): random.SystemRandom().random() for gpu in snapshot.gpus}
+        process = RUNTIME.observe(snapshot.gpus)._replace(claims=chance)
+        with other_processes.decided(process, snapshot, partial(decide, policy, snapshot, strict=False)) as plan:
             why = plan.unmet
             if why:  # `%tf_gpu plan` and `status` show it too
                 plan = replace(plan, notes=(msg("{policy} cannot be had in full.", policy=quoted), *plan.notes))
@@ -146,14 +148,6 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
     if why:
         verdict = f"cannot be had in full. `{plan.asked}` is in force instead." if held else "is NOT in force."
         configured.warn(f"{head}{verdict}\n{why}")
-
-
-def _nearest(policy: Policy, snapshot: Snapshot, process: ProcessState, names: Callable[[], Mapping[int, str]]) -> Plan:
-    """Return what can be had of a configured policy."""
-    # Other users' kernels pick too, and are not seen: chance breaks ties, not of the user's own generator.
-    chance, taken = random.SystemRandom().random, process.claims
-    claims = {str(gpu.uuid): taken.get(str(gpu.uuid), 0.0) + chance() for gpu in snapshot.gpus}
-    return decide(policy, snapshot, process._replace(claims=claims), names, strict=False)
 
 
 def _said_since(plan: Plan) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -81,8 +82,8 @@ def decided(
         while made is None:
             reports = _reports()
             with contextlib.suppress(Unnamed), LEDGER.turn() as page:
-                process = _beside(process, page, snapshot, reports)
-                made = decide(process, known)
+                beside = _beside(process, page, snapshot, reports)
+                made = decide(beside, known)
                 if not page.locked:
                     made = replace(made, notes=(*made.notes, msg(_UNLOCKED, seconds=f"{LOCK_TIMEOUT:g}")))
                 if not host.in_worker:  # else its caller's call has the claim
@@ -90,12 +91,12 @@ def decided(
                     imported |= set() if process.stage is Stage.ABSENT else {TENSORFLOW}
                     before = page.have(LEDGER.slot, RUNTIME.with_others(made).claims(imported))
             if made is None:
-                known.found = names(snapshot, process.promises)
+                known.found = names(snapshot, beside.promises)
         try:
             yield made
         except BaseException:
             with LEDGER.turn() as page:
-                page.have(LEDGER.slot, {} if before is None else before.sizes)
+                page.have(LEDGER.slot, {} if before is None else before.had)
             raise
     finally:
         LEDGER.deciding.pop()
@@ -107,10 +108,9 @@ _UNLOCKED = "Another process of yours kept the ledger of claims for {seconds} s.
 
 def _beside(process: ProcessState, page: Page, snapshot: Snapshot, reports: Mapping[int, Report]) -> ProcessState:
     """Return the state of a process with what others have picked, and may yet take, of these GPUs."""
-    slot, picks = LEDGER.slot, dict[str, float]()
-    others = [one for one in page.claims.values() if one.worker != slot and (one.slot != slot or one.kind == "call")]
-    for gpu in [gpu.gpu for claim in others if claim.kind == "policy" for gpu in claim.had]:
-        picks[gpu] = picks.get(gpu, 0.0) + 1.0
+    others = page.of_others(LEDGER.slot)
+    picks = Counter(gpu for claim in others if claim.kind == "policy" for gpu in claim.had)
+    picks.update(process.claims)
     return process._replace(claims=picks, promises=promises(snapshot, others, reports))
 
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from tfgpu_magic.claims import allocation
 from tfgpu_magic.claims.allocation import ProcessMemory, key, size
-from tfgpu_magic.claims.claim import Claim, ClaimedGpu, Page
+from tfgpu_magic.claims.claim import Claim, Page
 from tfgpu_magic.claims.ledger import LEDGER, Ledger
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.other_processes import Names, Unnamed, names
@@ -83,7 +83,6 @@ class LeaseRequest:
         waiting: called once if it has to wait.
         for_all: whether it is for what the policy takes of every GPU. What applies the policy explains better what is
             in its way, so that its call runs all the same.
-        came: when it came, in seconds since the epoch.
         number: its number in the ledger.
         snapshot: the GPUs, as they were last seen for it; None before.
         names: the program behind each pid, for the text of a refusal.
@@ -94,7 +93,6 @@ class LeaseRequest:
     wanted: Callable[[], bool] = lambda: True
     waiting: Callable[[], None] = lambda: None
     for_all: bool = False
-    came: float = field(default_factory=time.time)
     number: int = 0
     snapshot: Snapshot | None = None
     names: Names = field(default_factory=Names)
@@ -171,9 +169,8 @@ class Leases:
         try:
             with self._turn() as page:
                 request.number = page.number()
-                page.claims[request.number] = Claim(
-                    number=request.number, slot=self._ledger.slot, seen=time.monotonic(), came=request.came
-                )
+                claim = Claim(number=request.number, slot=self._ledger.slot, seen=time.monotonic())
+                page.claims[request.number] = claim
             try:
                 policy, devices = self._take(request)
             except Refused as error:
@@ -224,7 +221,7 @@ class Leases:
 
     def _take(self, request: LeaseRequest) -> tuple[Policy, tuple[Device, ...]]:
         """Return the policy and the GPUs for a request; wait for them while our other calls are in the way."""
-        since, announced = request.came, False
+        since, announced = time.time(), False
         while request.wanted():
             ended, snapshot = self._look(since)
             request.snapshot = snapshot
@@ -280,9 +277,8 @@ class Leases:
         # The calls ahead may wait for the very call that this process runs in.
         if chosen is None or (not host.in_worker and page.waits_behind(request.number, requested)):
             return None
-        known = strangers(request.snapshot)
-        had = (ClaimedGpu(key(device.gpu), size(device), known=known) for device in chosen)
-        page.put(replace(renewed, requested=(), had=tuple(had)))
+        had = {key(device.gpu): size(device) for device in chosen}
+        page.put(replace(renewed, requested=(), had=had, known=strangers(request.snapshot)))
         return together if request.for_all else allocation.settle(together, chosen), chosen
 
     def _look(self, since: float) -> tuple[int, Snapshot]:
@@ -301,13 +297,12 @@ class Leases:
             with self._changed:
                 self._changed.wait_for(lambda: self._known != changes or not request.wanted(), TICK)
             with self._turn() as page:
-                page.renew(request.number)
+                page.change(request.number, seen=time.monotonic())
 
     def _started(self, number: int, pid: int) -> None:
         """Note the process of a call in what it has."""
         with self._turn() as page:
-            if (claim := page.claims.get(number)) is not None:
-                page.claims[number] = claim.of_process(pid)
+            page.change(number, pid=pid)
 
 
 LEASES = Leases(LEDGER)
@@ -406,7 +401,7 @@ def strangers(snapshot: Snapshot | None) -> tuple[int, ...]:
     return tuple(sorted(elsewhere(row.pid for row in rows)))
 
 
-def _others(page: Page) -> list[ClaimedGpu]:
+def _others(page: Page) -> list[Claim]:
     """Return what all calls have, but those that this process runs in: it may use what these have."""
     ours = family() if host.in_worker else frozenset()
     return [one for one in page.of_calls() if one.pid not in ours]

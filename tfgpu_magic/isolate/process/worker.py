@@ -178,7 +178,7 @@ def _set_up(setup: Setup) -> None:
         inherit()
     if setup.claim is not None:
         with LEDGER.turn() as page:
-            page.join(setup.claim, LEDGER.slot)
+            page.change(setup.claim, worker=LEDGER.slot)
     sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # no constant; the old stream's output would be lost
     sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
     with contextlib.suppress(ValueError, AttributeError):
