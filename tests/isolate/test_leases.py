@@ -267,7 +267,7 @@ def surveyed(led: Leases) -> bool:
 
 
 def leased(led: Leases) -> bool:
-    with led.lease(LeaseRequest(parse("limit 1GiB"), names={})) as lease:  # who is in the way has been read
+    with led.lease(LeaseRequest(parse("limit 1GiB"))) as lease:
         return len(lease.devices) == 1
 
 

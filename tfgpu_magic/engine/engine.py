@@ -59,8 +59,8 @@ def plan(
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy
     snapshot = see()
-    process = other_processes.observed(snapshot, _observed(frameworks, snapshot))
-    return _plan(asked, frameworks, snapshot, process, _names_in(snapshot, process))
+    process = other_processes.observed(snapshot, _with_frameworks(frameworks, RUNTIME.observe(snapshot.gpus)))
+    return _plan(asked, frameworks, snapshot, process, partial(other_processes.names, snapshot, process.promises))
 
 
 def apply(
@@ -84,9 +84,9 @@ def apply(
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy
     snapshot = see()
-    decide = partial(_plan, asked, frameworks, snapshot)
+    process = _with_frameworks(frameworks, RUNTIME.observe(snapshot.gpus))
     try:
-        with other_processes.decided(_observed(frameworks, snapshot), snapshot, decide) as made:
+        with other_processes.decided(process, snapshot, partial(_plan, asked, frameworks, snapshot)) as made:
             if not made.in_force:
                 enforcement.enforce(made)
             elif not made.asked_of_all.asks_the_same(current().asked_of_all):
@@ -120,7 +120,7 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable
         possible = decide(intended, then, process, strict=False)
         process = process._replace(asked=possible.asked, settled=possible.settled)
     process = other_processes.observed(then, _with_frameworks(frameworks, process))
-    names = _names_in(then, process)
+    names = partial(other_processes.names, then, process.promises)
     return decide(parser.parse(policy), then, process, names, frameworks=frameworks, restart=host() == "kernel")
 
 
@@ -134,7 +134,7 @@ def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
     snapshot, asked = look_well(), parser.parse(policy)
     process = other_processes.observed(snapshot, _with_frameworks(frameworks, anew(snapshot)))
     process = _with_what_waits(process, snapshot)
-    return decide(asked, snapshot, process, _names_in(snapshot, process), frameworks=frameworks, room=False)
+    return decide(asked, snapshot, process, frameworks=frameworks, room=False)  # it names nobody
 
 
 def current() -> Plan:
@@ -303,11 +303,6 @@ def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
     return process._replace(asked=now.asked, settled=now.settled)
 
 
-def _observed(frameworks: Frameworks, snapshot: Snapshot) -> ProcessState:
-    """Return the state of this process as a plan for these frameworks needs it."""
-    return _with_frameworks(frameworks, RUNTIME.observe(snapshot.gpus))
-
-
 def _with_frameworks(frameworks: Frameworks, process: ProcessState) -> ProcessState:
     """Load the frameworks beside TensorFlow only where one of them matters, and return the state with them.
 
@@ -319,7 +314,3 @@ def _with_frameworks(frameworks: Frameworks, process: ProcessState) -> ProcessSt
     if frameworks == "all" or imported or process.asked_of_all.requests or process.ceiling is not None:
         process = process._replace(frameworks=enforcement.every_framework().states(process))
     return process
-
-
-def _names_in(snapshot: Snapshot, process: ProcessState) -> _Names:
-    return lambda: other_processes.names(snapshot, process.promises)

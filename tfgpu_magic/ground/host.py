@@ -7,15 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
-    from typing import Protocol
-
-    class Announcer(Protocol):
-        """What reports of this process to others."""
-
-        def announce(self) -> None:
-            """Report soon."""
-
 
 Host: TypeAlias = Literal["kernel", "session", "cell", "program"]
 """What a process can be; only a kernel has a notebook, a menu to restart it from, and a server that can do so."""
@@ -37,17 +30,11 @@ caller = ""
 quiet_comms: set[str] = set()
 """The ids of comms whose pages send by themselves, as those of the live table do: a message of theirs is no use."""
 
-reporter: Announcer | None = None
-"""The one of this process, once there is any; it sets this itself."""
+announce: Callable[[], object] = bool
+"""Has this process report, if it does, to those who view it; what reports sets this itself."""
 
 preload: list[str] = []
 """The modules that isolated calls of this process find imported, beside those that `isolate` itself needs."""
-
-
-def announce() -> None:
-    """Have this process report, if it does, to those who view it."""
-    if reporter is not None:
-        reporter.announce()
 
 
 def shell() -> Any:

@@ -56,7 +56,7 @@ class Reporter(UseWatch):
 
     def __init__(self, shell: Any = None, name: str = "", *, running: bool = False) -> None:
         super().__init__(shell, running=running)
-        host.reporter = self
+        host.announce = self.announce
         self._name, self._pid = name, os.getpid()
         self._has_kernels = False
         self.state = ReporterState(time.time(), program=shell is None, running=running)
