@@ -41,7 +41,7 @@ GROUND = {"_version", "errors", "ground"}
 FLOORS = (
     GROUND,
     {"machine", "policy", "root", "simgpu"},
-    {"frameworks", "leases", "tell"},
+    {"claims", "frameworks", "tell"},
     {"engine"},
     {"isolate"},
     {"insight", "parking"},

@@ -151,10 +151,14 @@ def meanwhile(words: str, frameworks: Any = "tensorflow") -> None:
 
 
 def promised() -> list[int]:
-    """Return what this process reports that it may take of each GPU, in MiB."""
+    """Return what this process claims of each GPU, in MiB: as it was decided, and as what is in force has it."""
+    from tfgpu_magic.claims.ledger import LEDGER
     from tfgpu_magic.frameworks import self_report
 
-    return [round((use.limit or 0) / MIB) for use in self_report.brief().uses]
+    found, decided = self_report.claims(self_report.brief()), LEDGER.own()
+    assert decided is not None
+    assert decided.had == found
+    return [round((size or 0) / MIB) for size in found.values()]
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from tests.sizes import GIB, MIB
+from tfgpu_magic.claims.allocation import ProcessMemory, choose, lowered, places, settle
+from tfgpu_magic.claims.claim import Claim
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.isolate.leasing import candidates
-from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory, choose, lowered, places, settle
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.policy import NOTHING
@@ -35,8 +36,9 @@ def device(index: int = 0, free: float | None = 8, limit: float = 0, total: floa
     return Device(gpu=gpu(index, free, total), limits=limits, words=Limit(limits[0]) if limits else None)
 
 
-def claim(index: int, gib: float | None = WHOLE, pid: int | None = None) -> LeasedGpu:
-    return LeasedGpu(f"GPU-{index}", None if gib is None else int(gib * GIB), pid)
+def claim(index: int, gib: float | None = WHOLE, pid: int | None = None) -> Claim:
+    had = {f"GPU-{index}": None if gib is None else int(gib * GIB)}
+    return Claim(number=0, slot=0, seen=0.0, had=had, pid=pid)
 
 
 def holds(index: int, pid: int, gib: float | None) -> Process:
@@ -88,7 +90,7 @@ REFUSED = "refused"
     ],
 )
 def test_a_call_gets(
-    devices: list[Device], processes: list[Process], claims: list[LeasedGpu], count: int, gets: list[int] | str | None
+    devices: list[Device], processes: list[Process], claims: list[Claim], count: int, gets: list[int] | str | None
 ) -> None:
     try:
         chosen = choose(devices, ProcessMemory(processes), claims, count)
@@ -118,7 +120,7 @@ STRANGE = 2**22
     ],
 )
 def test_what_calls_have_taken_is_known_by_their_pids_or_where_those_are_anothers_by_who_came(
-    processes: list[Process], claims: list[LeasedGpu], taken: list[int]
+    processes: list[Process], claims: list[Claim], taken: list[int]
 ) -> None:
     strangers = frozenset(row.pid for row in processes if row.pid >= STRANGE)
 
@@ -162,7 +164,7 @@ def test_a_refusal_names_who_is_in_the_way_on_each_gpu() -> None:
         ([device(0, 1, limit=1.75)], [], 1, 1),  # whoever calls is told
     ],
 )
-def test_as_many_calls_have_room(devices: list[Device], claims: list[LeasedGpu], count: int, calls: int) -> None:
+def test_as_many_calls_have_room(devices: list[Device], claims: list[Claim], count: int, calls: int) -> None:
     assert places(devices, claims, count) == calls
 
 

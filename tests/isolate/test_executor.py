@@ -24,7 +24,7 @@ from tests.processes import PATIENCE, QUIET
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, Refused, isolated
-from tfgpu_magic.isolate.leasing import LEASES
+from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.simgpu import Machine
 
 T = TypeVar("T")
@@ -274,7 +274,7 @@ def ended_while_it_waits_for_a_gpu() -> str:
             end.callback(Path(folder, f"{what}-other").touch)
         until(lambda: any(Path(folder).iterdir()), every=0.01)
         waits = second.submit(hold)
-        until(lambda: LEASES._waiting)
+        until(lambda: [claim for claim in LEDGER.read().claims.values() if claim.requested])
         second.kill_workers()
         kind = type(waits.exception()).__name__
         assert not has.done()

@@ -16,30 +16,29 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests.machine.boards import root_only
 from tests.sizes import GIB
 from tests.waiting import until
+from tfgpu_magic.claims import claim as claim_module
+from tfgpu_magic.claims import ledger as ledger_module
+from tfgpu_magic.claims.claim import ABSENT, Claim, Page
+from tfgpu_magic.claims.ledger import Ledger
 from tfgpu_magic.engine import other_processes
-from tfgpu_magic.engine.other_processes import OtherProcesses, settling
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.isolate import leasing
-from tfgpu_magic.isolate.leasing import Abandoned, Lease, LeaseRequest, LeaseRequestForAll, Leases
-from tfgpu_magic.leases import lease_file
-from tfgpu_magic.leases import lease_file as book_module
-from tfgpu_magic.leases.allocation import LeasedGpu
-from tfgpu_magic.leases.lease_file import ABSENT, LeaseEntry, LeaseFile, LeaseTable, Page, leases
-from tfgpu_magic.machine.board.directory import BoardDirectory
-from tfgpu_magic.machine.owners.pids import began
-from tfgpu_magic.policy import policy
+from tfgpu_magic.isolate.leasing import Abandoned, Lease, LeaseRequest, Leases
+from tfgpu_magic.policy.decide import decide
 from tfgpu_magic.policy.parser import parse
-from tfgpu_magic.policy.promises import Promise
+from tfgpu_magic.policy.process_state import ProcessState
 
 NOTHING = parse("growth")
 
-WHOLE = LeasedGpu("GPU-0", None)
+WHOLE: dict[str, int | None] = {"GPU-0": None}
 """A GPU that a call has to itself."""
 
 
@@ -51,9 +50,11 @@ def machine(gpus: int) -> Snapshot:
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Leases:
+    """Leases of a process that has a ledger of its own."""
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", "/dev/null/nowhere")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(leasing, "look", lambda *_: machine(2))
-    return Leases(LeaseTable())
+    return Leases(Ledger())
 
 
 class Caller(threading.Thread):
@@ -85,18 +86,18 @@ class Caller(threading.Thread):
 def waits(led: Leases, callers: int) -> None:
     """Wait until so many are in the table, and have said what they need or have it."""
 
-    until(lambda: [bool(entry.requested or entry.leased) for entry in entries(led)] == [True] * callers)
+    until(lambda: [bool(entry.requested or entry.had) for entry in entries(led)] == [True] * callers)
 
 
-def entries(led: Leases) -> list[LeaseEntry]:
-    with led._changed, led._table.turn() as page:
-        return list(page.entries.values())
+def entries(led: Leases) -> list[Claim]:
+    with led._changed, led._ledger.turn() as page:
+        return list(page.claims.values())
 
 
 def another_waits(led: Leases, seen: float) -> None:
     """Have a call of another process wait for both GPUs, which has looked into the table then."""
-    with led._changed, led._table.turn() as page:
-        page.put(LeaseEntry(number=page.number(), slot=99, seen=seen, requested=("GPU-0", "GPU-1")))
+    with led._changed, led._ledger.turn() as page:
+        page.put(Claim(number=page.number(), slot=99, seen=seen, requested=("GPU-0", "GPU-1")))
 
 
 def test_those_who_wait_for_the_same_are_served_in_the_order_in_which_they_came(two_gpus: Leases) -> None:
@@ -116,7 +117,7 @@ def test_those_who_wait_for_the_same_are_served_in_the_order_in_which_they_came(
 def test_who_needs_two_gpus_is_not_passed_for_ever_by_those_who_need_one(
     two_gpus: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_file, "ABSENT", 600.0)  # a machine that stands still for seconds passes nobody either
+    monkeypatch.setattr(claim_module, "ABSENT", 600.0)  # a machine that stands still for seconds passes nobody either
     first, second = Caller(two_gpus, "first"), Caller(two_gpus, "second")
     until(lambda: first.has and second.has)
     both = Caller(two_gpus, "both", gpus=2)
@@ -127,7 +128,7 @@ def test_who_needs_two_gpus_is_not_passed_for_ever_by_those_who_need_one(
     latest = Caller(two_gpus, "latest")
     waits(two_gpus, 4)  # it has looked at the GPU that is free
 
-    assert [entry.number for entry in entries(two_gpus) if entry.leased] == [2]
+    assert [entry.number for entry in entries(two_gpus) if entry.had] == [2]
     second.end()
     until(lambda: both.has)
     assert not late.has
@@ -141,20 +142,22 @@ def test_who_waits_long_keeps_the_place_while_the_process_looks_after_it(two_gpu
     first = Caller(two_gpus, "first", gpus=2)
     until(lambda: first.has)
     second = Caller(two_gpus, "second")
-    until(lambda: two_gpus._waiting)
-    with two_gpus._changed, two_gpus._table.turn() as page:
-        page.entries[2] = replace(page.entries[2], seen=time.monotonic() - ABSENT)  # as if it had waited so long
+    waits(two_gpus, 2)
+    with two_gpus._changed, two_gpus._ledger.turn() as page:
+        page.claims[2] = replace(page.claims[2], seen=time.monotonic() - ABSENT)  # as if it had waited so long
 
-    two_gpus._renew()
+    def keeps_its_place() -> bool:
+        with two_gpus._changed, two_gpus._ledger.turn() as page:
+            return page.waits_behind(3, ["GPU-0"])
 
-    assert page.waits_behind(3, ["GPU-0"])
+    until(keeps_its_place)
     for caller in (second, first):
         caller.end()
 
 
 def test_a_driver_that_does_not_answer_is_not_the_absence_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leasing, "look", lambda *_: Snapshot(time=time.time(), error="NVML hangs."))
-    led = Leases(LeaseTable())
+    led = Leases(Ledger())
 
     with pytest.raises(Refused, match=r"(?s)NVML hangs\..*gpus=0"):
         led.survey(NOTHING, None)
@@ -164,15 +167,15 @@ def test_a_driver_that_does_not_answer_is_not_the_absence_of_gpus(monkeypatch: p
 
 def test_programs_are_named_for_a_refusal_while_others_have_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     def names(*_: object) -> dict[int, str]:
-        taken.append(table._alone._is_owned())  # type: ignore[attr-defined]  # by this thread
+        taken.append(ledger._alone._is_owned())  # type: ignore[attr-defined]  # by this thread
         return {os.getppid(): "train.py"}
 
-    table, taken = LeaseTable(), list[bool]()
+    ledger, taken = Ledger(), list[bool]()
     full = machine(1).gpus[0]._replace(free=GIB)
     seen = Snapshot(time=time.time(), gpus=(full,), processes=(Process("0", os.getppid(), "C", 7 * GIB),))
     monkeypatch.setattr(leasing, "look", lambda *_: seen)
-    monkeypatch.setattr(other_processes, "names", names)
-    with pytest.raises(Refused, match=r"train\.py"), Leases(table).lease(LeaseRequest(parse("limit 4GiB"), 1)):
+    monkeypatch.setattr(leasing, "names", names)
+    with pytest.raises(Refused, match=r"train\.py"), Leases(ledger).lease(LeaseRequest(parse("limit 4GiB"), 1)):
         pass
 
     assert set(taken) == {False}
@@ -196,13 +199,13 @@ def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monke
 def test_a_call_is_in_the_book_with_its_process_and_has_the_gpu_to_itself(two_gpus: Leases, words: str) -> None:
     with two_gpus.lease(LeaseRequest(parse(words), 1)) as lease:
         lease.started(os.getpid())
-        with two_gpus._table.turn() as page:
-            (claim,) = page.leased()
+        with two_gpus._ledger.turn() as page:
+            (claim,) = page.of_calls()
 
-    assert (claim.size, claim.pid, claim.began) == (None, os.getpid(), began(os.getpid()))
+    assert ([*claim.had.values()], claim.pid) == ([None], os.getpid())
 
 
-class Interrupted(LeaseTable):
+class Interrupted(Ledger):
     """A book whose reader is interrupted once: at a turn, when that has begun, or when it is over."""
 
     def __init__(self, turn: int, late: bool) -> None:
@@ -231,14 +234,14 @@ def test_an_interrupt_leaves_no_call_in_the_book_whenever_it_comes(two_gpus: Lea
     with contextlib.suppress(KeyboardInterrupt), led.lease(LeaseRequest(NOTHING, 2)) as lease:
         lease.started(os.getpid())
     with book.turn() as page:
-        left = [entry for entry in page.entries.values() if entry.leased]
+        left = [entry for entry in page.claims.values() if entry.had]
     caller = Caller(led, "next", gpus=2)
     until(lambda: caller.has)
     caller.end()
 
     assert left == []  # which other processes would wait for
     with book.turn() as page:
-        assert page.entries == {}
+        assert page.claims == {}
 
 
 @pytest.fixture
@@ -264,7 +267,7 @@ def surveyed(led: Leases) -> bool:
 
 
 def leased(led: Leases) -> bool:
-    with led.lease(LeaseRequest(parse("limit 1GiB"), names={})) as lease:  # who is in the way has been read
+    with led.lease(LeaseRequest(parse("limit 1GiB"))) as lease:
         return len(lease.devices) == 1
 
 
@@ -288,60 +291,68 @@ def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Leases) -> None:
 
 
 @pytest.fixture
-def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LeaseFile]:
+def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Ledger]:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    monkeypatch.setattr(book_module, "_OURS", set())  # another test's table in this process may have the same number
-    book = LeaseFile()
+    book = Ledger()
     yield book
     book.forget()
 
 
-@pytest.fixture
-def here(shared: LeaseFile) -> Iterator[BoardDirectory]:
-    del shared
-    with BoardDirectory() as place:
-        yield place
-
-
 OTHER = """
     import sys, time
-    from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseFile, leases
-    from tfgpu_magic.leases.allocation import LeasedGpu
+    from tfgpu_magic.claims.claim import Claim
+    from tfgpu_magic.claims.ledger import Ledger
 
-    book = LeaseFile()
+    book = Ledger()
     with book.turn() as page:
         ticket = page.number()
-        claims = (LeasedGpu("GPU-0", None, pid={pid}, began={began}),)
-        page.put(LeaseEntry(number=ticket, slot=book.slot, seen=time.monotonic(), leased=claims))
-    print(book.slot, flush=True)
+        page.put(Claim(number=ticket, slot=book.slot, seen=time.monotonic(), had={"GPU-0": None}))
+    print(book.slot, ticket, flush=True)
+    sys.stdin.read()
+"""
+WORKER = """
+    import sys
+    from tfgpu_magic.claims.ledger import Ledger
+
+    book = Ledger()
+    with book.turn() as page:
+        seen = book._pid(page.claims[{number}].slot)
+        page.change({number}, worker=book.slot)
+    print(book.slot, seen, flush=True)
     sys.stdin.read()
 """
 
 
 @contextlib.contextmanager
-def other(pid: int | None = None, began: int | None = None) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Have another process with a GPU, and its number in the book."""
-    code = textwrap.dedent(OTHER.format(pid=pid, began=began))
-    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as process:
+def other(code: str = OTHER, command: tuple[str, ...] = ()) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
+    """Have another process with a GPU, its number in the book, and that of its call."""
+    line = [*command, sys.executable, "-c", textwrap.dedent(code)]
+    with subprocess.Popen(line, stdin=-1, stdout=-1, text=True) as process:
         assert process.stdout is not None
-        yield process, int(process.stdout.readline())
+        yield process, *map(int, process.stdout.readline().split())  # type: ignore[misc]
         process.kill()
 
 
-def write(book: LeaseFile, *gpus: LeasedGpu, came: float = 0.0) -> None:
+def write(book: Ledger, had: dict[str, int | None] = {}) -> None:  # noqa: B006  nobody changes it
     """Write a call of this process into a book, with what it has."""
     with book.turn() as page:
-        page.put(LeaseEntry(number=page.number(), slot=book.slot, seen=time.monotonic(), leased=tuple(gpus), came=came))
+        page.put(Claim(number=page.number(), slot=book.slot, seen=time.monotonic(), had=had))
 
 
-def claims(book: LeaseFile) -> list[LeasedGpu]:
+def claims(book: Ledger) -> list[dict[str, int | None]]:
+    """Return what each call has."""
     with book.turn() as page:
-        return page.leased()
+        return [{**claim.had} for claim in page.of_calls()]
 
 
-def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared: LeaseFile) -> None:
+def pids(book: Ledger) -> list[int | None]:
+    """Return the process of each call."""
+    return [claim.pid for claim in book.read().of_calls()]
+
+
+def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared: Ledger) -> None:
     write(shared)
-    with other() as (process, slot):
+    with other() as (process, slot, _):
         assert slot != shared.slot
         assert claims(shared) == [WHOLE]
         with shared.turn() as page:
@@ -352,37 +363,35 @@ def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared:
         assert claims(shared) == []
         with shared.turn() as page:
             assert page.ended == ended + 1
-            assert list(page.entries) == [1]
+            assert list(page.claims) == [1]
 
 
-def test_a_child_that_was_forked_has_none_of_its_parents_calls(shared: LeaseFile) -> None:
+def test_a_child_that_was_forked_has_none_of_its_parents_calls(shared: Ledger) -> None:
     write(shared)
     if not (child := os.fork()):
         shared.forget()
         with shared.turn() as page:
-            os._exit(sum(entry.slot == shared.slot for entry in page.entries.values()))
+            os._exit(sum(entry.slot == shared.slot for entry in page.claims.values()))
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_call_that_outlives_its_caller_for_a_moment_still_has_its_gpu(shared: LeaseFile) -> None:
-    with (
-        subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as call,
-        other(call.pid, began(call.pid)) as (process, _),
-    ):
+def test_a_call_that_outlives_its_caller_for_a_moment_still_has_its_gpu(shared: Ledger) -> None:
+    with other() as (process, _, number), other(WORKER.format(number=number)) as (call, _, _):
+        assert pids(shared) == [call.pid]
         process.kill()
         process.wait()
 
-        assert [claim.pid for claim in claims(shared)] == [call.pid]
+        assert pids(shared) == [call.pid]
         call.kill()
         until(lambda: claims(shared) == [])
         assert call.returncode is None  # nobody has waited for it
 
 
-def test_a_call_that_runs_although_it_was_refused_is_in_nobodys_way(two_gpus: Leases, shared: LeaseFile) -> None:
+def test_a_call_that_runs_although_it_was_refused_is_in_nobodys_way(two_gpus: Leases, shared: Ledger) -> None:
     del two_gpus
     led = Leases(shared)
-    with led.lease(LeaseRequestForAll(parse("limit 20GiB"))) as lease:
+    with led.lease(LeaseRequest(parse("limit 20GiB"), for_all=True)) as lease:
         caller = Caller(led, "next")
         until(lambda: caller.has, seconds=20)
         caller.end()
@@ -390,40 +399,25 @@ def test_a_call_that_runs_although_it_was_refused_is_in_nobodys_way(two_gpus: Le
     assert lease.devices == ()
 
 
-def test_a_call_whose_pid_is_anothers_by_now_has_nothing(shared: LeaseFile) -> None:
-    """As in a container that is started again with its /tmp: its pids begin anew."""
-    begun = began(os.getpid())
-    assert begun is not None
-    with other(os.getpid(), begun - 1) as (process, _):
-        assert len(claims(shared)) == 1
-        process.kill()
-        process.wait()
-
-        assert claims(shared) == []
-
-
-def test_a_book_that_somebody_has_spoilt_or_removed_begins_anew(
-    shared: LeaseFile, here: BoardDirectory, tmp_path: Path
-) -> None:
+def test_a_book_that_somebody_has_spoilt_or_removed_begins_anew(shared: Ledger, tmp_path: Path) -> None:
     write(shared, WHOLE)
     (file,) = (tmp_path / "board").iterdir()
     file.write_bytes(b"nonsense" * 100)
-    assert list(leases(here)) == []
     assert claims(shared) == [WHOLE]  # one's own, at least
     file.unlink()
     assert claims(shared) == [WHOLE]
-    with other() as (_, slot):
+    with other() as (_, slot, _):
         assert slot != shared.slot
         assert len(claims(shared)) == 2
 
 
 def test_without_a_directory_each_process_has_a_book_of_its_own(
-    shared: LeaseFile, monkeypatch: pytest.MonkeyPatch
+    shared: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("TFGPU_MAGIC_DIR", "/dev/null/nowhere")
         with shared.turn() as page:
-            page.put(LeaseEntry(number=7, slot=shared.slot, seen=0.0, leased=(WHOLE,)))
+            page.put(Claim(number=7, slot=shared.slot, seen=0.0, had=WHOLE))
         assert claims(shared) == [WHOLE]
     with other():
         assert len(claims(shared)) == 2
@@ -444,10 +438,10 @@ def longest_file(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("more", [0, 8, 50])
-def test_a_full_disk_is_no_matter_to_a_call_nor_to_the_book(two_gpus: Leases, shared: LeaseFile, more: int) -> None:
+def test_a_full_disk_is_no_matter_to_a_call_nor_to_the_book(two_gpus: Leases, shared: Ledger, more: int) -> None:
     del two_gpus
     led = Leases(shared)
-    with other() as (process, slot):
+    with other() as (process, slot, _):
         del slot
         (file,) = Path(os.environ["TFGPU_MAGIC_DIR"]).iterdir()
         written = file.read_bytes()
@@ -462,58 +456,70 @@ def test_a_full_disk_is_no_matter_to_a_call_nor_to_the_book(two_gpus: Leases, sh
             until(lambda: second.has, seconds=20)
             process.kill()
             process.wait()
-            assert [claim.gpu for claim in claims(shared)] == ["GPU-1"]
-        assert [claim.gpu for claim in claims(shared)] == ["GPU-1"]
-        with other() as (_, slot):
+            assert [[*had] for had in claims(shared)] == [["GPU-1"]]
+        assert [[*had] for had in claims(shared)] == [["GPU-1"]]
+        with other() as (_, slot, _):
             assert slot != shared.slot
-            assert sorted(claim.gpu for claim in claims(shared)) == ["GPU-0", "GPU-1"]
+            assert sorted(gpu for had in claims(shared) for gpu in had) == ["GPU-0", "GPU-1"]
         second.end()
 
 
-def test_whoever_cannot_have_the_book_alone_writes_nothing(shared: LeaseFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_cannot_have_the_book_alone_writes_nothing(shared: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     write(shared, WHOLE)
     (file,) = Path(os.environ["TFGPU_MAGIC_DIR"]).iterdir()
     written = file.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(book_module, "_lock", lambda *_: False)  # another process is stopped in the midst of its turn
+        patch.setattr(ledger_module, "_lock", lambda *_: False)  # another process is stopped in the midst of its turn
         with shared.turn() as page:
             page.drop(1)
             ended = page.ended
         assert file.read_bytes() == written
         with shared.turn() as page:
-            assert (page.ended, page.entries) == (ended, {})
+            assert (page.ended, page.claims) == (ended, {})
 
     with shared.turn() as page:
-        assert (page.ended, page.entries) == (ended, {})
+        assert (page.ended, page.claims) == (ended, {})
     assert file.read_bytes() != written
 
 
-# What a process without calls reads
-
-
-def test_a_lease_is_there_as_long_as_its_caller_or_its_process_is(here: BoardDirectory) -> None:
-    assert list(leases(here)) == []  # there is no table yet
-    with other() as (process, _):
-        assert list(leases(here)) == [Promise(gpu="GPU-0")]  # the whole GPU
+def test_a_ledger_of_another_version_is_refused_while_its_processes_live(
+    shared: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "VERSION", 99)
+    with other() as (process, _, _):
+        with pytest.raises(Refused, match="restart this "):
+            claims(shared)
+        assert shared.wanted_by_others() == set()  # what only looks says nothing
         process.kill()
         process.wait()
-
-        until(lambda: not list(leases(here)), seconds=3)
-
-
-def test_calls_of_this_process_count_and_those_that_wait_do_not(here: BoardDirectory, shared: LeaseFile) -> None:
-    write(shared, LeasedGpu("GPU-0", 5, pid=os.getpid(), began=began(os.getpid())), came=7.0)
-    with shared.turn() as page:
-        page.put(LeaseEntry(number=page.number(), slot=shared.slot, seen=time.monotonic(), requested=("GPU-0",)))
-
-    assert list(leases(here)) == [Promise(gpu="GPU-0", pid=os.getpid(), size=5, asked=7.0)]
-    with settling(policy.NOTHING) as processes:  # a process does not stand in its own way
-        assert processes == OtherProcesses()
+        assert claims(shared) == []
 
 
-def test_to_read_releases_no_lock_of_this_process(here: BoardDirectory, shared: LeaseFile) -> None:
-    write(shared, WHOLE)
-    list(leases(here))
-    with other() as (_, slot):
-        assert slot != shared.slot  # it sees that this process is alive
-        assert len(claims(shared)) == 2
+def test_who_does_not_get_the_lock_goes_on_and_says_so(shared: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr(other_processes, "LEDGER", shared)
+    process = ProcessState(shown=("GPU-0", "GPU-1"), given=("GPU-0", "GPU-1"))
+    with other(OTHER.replace("print(", "    print(").replace("sys.stdin", "    sys.stdin")) as (holder, _, _):
+        os.kill(holder.pid, signal.SIGSTOP)
+        with other_processes.decided(process, machine(2), partial(decide, parse("limit 1GiB"), machine(2))) as made:
+            assert "kept the ledger of claims for" in str(made.notes[-1])
+        own = shared.own()
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+    assert own is not None
+    shared.renew(own, own.had)  # what could not be written is, as soon as it can
+    assert own.number in Ledger.read(shared).claims
+
+
+CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc")
+
+
+@root_only
+def test_two_containers_that_share_the_directory_see_each_other(shared: Ledger) -> None:
+    with other() as (process, slot, number), other(WORKER.format(number=number), CONTAINER) as (call, worker, seen):
+        (pid,) = pids(shared)
+        assert (len({slot, worker, shared.slot}), seen) == (3, -1 - slot)  # which has no pid there
+        assert pid in [child.pid for child in psutil.Process(call.pid).children()]
+        process.kill()
+        process.wait()
+        assert pids(shared) == [pid]

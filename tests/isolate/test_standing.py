@@ -8,7 +8,7 @@ import tfgpu_magic
 from tests.processes import run
 from tfgpu_magic import IsolatedExecutor, isolated
 from tfgpu_magic.engine import enforcement, engine
-from tfgpu_magic.isolate.leasing import LEASES, LeaseRequestForAll
+from tfgpu_magic.isolate.leasing import LEASES, LeaseRequest
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tfgpu_magic.policy import parser
 from tfgpu_magic.simgpu import Machine
@@ -80,7 +80,7 @@ def _in_calls(policy: str) -> list[str]:
 def _with_words(policy: str) -> list[str]:
     """Return what holds in a call that has a limit of its own, and what a cell that has one is to apply."""
     _stand(policy)
-    with LEASES.lease(LeaseRequestForAll(parser.parse("limit 1GiB"))) as lease:
+    with LEASES.lease(LeaseRequest(parser.parse("limit 1GiB"), for_all=True)) as lease:
         shared = str(lease.policy)
     return [isolated(policy="limit 1GiB")(_said)(), shared]
 

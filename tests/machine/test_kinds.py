@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from tests.machine.boards import fresh
 from tests.waiting import until
 from tfgpu_magic import errors
+from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.ground.report import Report
-from tfgpu_magic.machine.board import report_files, wanted
+from tfgpu_magic.machine.board import report_files
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import ReportFile
 from tfgpu_magic.machine.see import look
@@ -25,8 +26,8 @@ CALLS_NVML = re.compile(r"^\s*(import pynvml|from [\w.]+ import .*\bNvmlReader\b
 
 READ = {"snapshot", "history"}
 """What a collector writes."""
-TOLD = {"report", "names", "wanted"}
-"""What kernels and servers tell, beside the file of leases."""
+TOLD = {"report", "names", "claims"}
+"""What kernels and servers tell."""
 EMPTY = {"lock", "viewers", "asked"}
 """What has no content: a lock, and who looks or asks."""
 
@@ -39,7 +40,7 @@ def test_a_view_a_line_a_kernel_and_a_server_share_files_of_five_kinds(
     until(lambda: live.history().times)
     kernel = ReportFile(BoardDirectory())
     kernel.post(Report(pid=1, summary="Here."))
-    wanted.note(["GPU-0"])
+    LEDGER.want(["GPU-0"])
     with BoardDirectory() as place:
         report_files.rename(place, "one", "/two.ipynb")
     found = [path for path in machine_folder.iterdir() if not path.name.endswith("-new")]

@@ -12,7 +12,8 @@ from tests.parking.notebooks import SLOW, Parkable, Site, ask, heard
 from tests.processes import run
 from tests.sizes import CONTEXT, LITTLE, MIB
 from tests.waiting import until
-from tfgpu_magic.machine.board import wanted
+from tfgpu_magic.claims import claim
+from tfgpu_magic.claims.ledger import LEDGER, Ledger
 
 
 @pytest.fixture(autouse=True)
@@ -68,9 +69,9 @@ def test_when_needed_it_stays_until_another_process_finds_no_room(
 ) -> None:
     looks = tmp_path / "looks"
     trained.run(
-        "from tfgpu_magic.machine.board import wanted\n"
-        f"asked, log = wanted.by_others, open({str(looks)!r}, 'a', buffering=1)\n"
-        "wanted.by_others = lambda: print(found := asked(), file=log) or found\n"
+        "from tfgpu_magic.claims.ledger import LEDGER\n"
+        f"asked, log = LEDGER.wanted_by_others, open({str(looks)!r}, 'a', buffering=1)\n"
+        "LEDGER.wanted_by_others = lambda: print(found := asked(), file=log) or found\n"
         "%tf_gpu park --auto 200ms --when-needed"
     )
     with Notebook(site.server, "other.ipynb") as other:
@@ -92,11 +93,17 @@ def test_without_the_extension_it_is_parked_by_itself_no_more(trained: Parkable)
     trained.run("%load_ext tfgpu_magic")
 
 
+def _want(gpus: list[str]) -> None:
+    LEDGER.want(gpus)
+
+
 def test_room_is_wanted_for_a_while_and_by_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    wanted.note(["GPU-1"])
-    assert wanted.by_others() == set()
-    run(None, wanted.note, ["GPU-2", "GPU-3"])
-    assert wanted.by_others() == {"GPU-2", "GPU-3"}
-    monkeypatch.setattr(wanted, "EXPIRES_AFTER", 0.0)
-    assert wanted.by_others() == set()
+    ledger = Ledger()
+    ledger.want(["GPU-1"])
+    assert ledger.wanted_by_others() == set()
+    run(None, _want, ["GPU-2", "GPU-3"])
+    assert ledger.wanted_by_others() == {"GPU-2", "GPU-3"}
+    monkeypatch.setattr(claim, "WANTED_FOR", 0.0)
+    assert ledger.wanted_by_others() == set()
+    ledger.forget()

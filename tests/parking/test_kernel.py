@@ -16,7 +16,7 @@ from tests.parking.notebooks import MODEL, PARK, SLOW, Parkable, Site, answered,
 from tests.processes import run
 from tests.sizes import MIB
 from tests.waiting import until
-from tfgpu_magic.machine.board import wanted
+from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.parking.frameworks import UNREADABLE
 from tfgpu_magic.simgpu import Machine
 
@@ -106,13 +106,13 @@ def test_without_room_on_the_gpu_the_cell_waits_and_an_interrupt_gives_the_promp
 def test_one_interrupt_ends_the_wait_of_every_message_that_came_meanwhile(trained: Parkable) -> None:
     number = button(trained, "seen.append(1)")
     away = trained.park()
-    for noted in Path(os.environ["TFGPU_MAGIC_DIR"]).rglob(f"{wanted.PREFIX}*"):
-        noted.unlink()
+    with LEDGER.turn() as page:
+        page.wanted.clear()
     with trained.machine.add_neighbour("7.6GiB@0"):
         for _ in range(5):
             send_custom(trained, number, event="click")
         asked = send(trained, "kernel_info_request", {})
-        until(wanted.by_others)  # the first of them finds no room
+        until(LEDGER.wanted_by_others)  # the first of them finds no room
         os.kill(trained.pid, signal.SIGINT)
 
         assert reply_to(trained.client, asked)["status"] == "ok"

@@ -20,6 +20,7 @@ from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.ground.report import Parked
 from tfgpu_magic.parking import other_notebooks
 from tfgpu_magic.parking.outcome import BUSY, UNLOADED, ParkOutcome
+from tfgpu_magic.policy.plan import Plan
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +70,11 @@ def test_a_name_is_the_end_of_a_path_or_a_pid() -> None:
 
 
 def test_nobody_keeps_room_for_what_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(self_report, "_most", lambda *_, **__: {"GPU-1": MIB})
+    monkeypatch.setattr(Plan, "most", lambda *_, **__: {"GPU-1": MIB})
     limits = []
     for parked in (None, MIB):
         monkeypatch.setattr(self_report, "away", lambda parked=parked: {"GPU-1": Parked(size=parked)})
-        limits += [use.limit for use in self_report.brief().uses if use.gpu == "GPU-1"]
+        limits.append(self_report.claims(self_report.brief())["GPU-1"])
 
     assert limits == [MIB, None]
 

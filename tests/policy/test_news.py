@@ -1,36 +1,37 @@
-"""What a policy leaves for this user's other processes: the lock is free, and room that it has not found is wanted."""
+"""What a policy leaves for this user's other processes: its claim, and that room which it has not found is wanted."""
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.processes import PATIENCE
+from tests.sizes import GIB
+from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.engine import engine, other_processes
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.machine.see import look
+from tfgpu_magic.policy.decide import decide
 from tfgpu_magic.policy.parser import parse
+from tfgpu_magic.policy.process_state import ProcessState
 from tfgpu_magic.simgpu import Machine
 
-LOCK = """
-import fcntl, os
-from tfgpu_magic.engine.other_processes import LOCK
-from tfgpu_magic.machine.board.directory import BoardDirectory
-try:
-    fcntl.lockf(BoardDirectory().open(LOCK, os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    print("free")
-except BlockingIOError:
-    print("held")
-"""
-WANTED = "from tfgpu_magic.machine.board import wanted; print(*wanted.by_others())"
+WANTED = "from tfgpu_magic.claims.ledger import LEDGER; print(*LEDGER.wanted_by_others())"
 
 
 @pytest.fixture(autouse=True)
-def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    LEDGER.forget()
+    yield
+    LEDGER.forget()
 
 
 def elsewhere(code: str) -> str:
@@ -39,11 +40,22 @@ def elsewhere(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_once_a_limit_is_settled_the_lock_is_free() -> None:
-    with other_processes.settling(parse("limit 1GiB")):
-        assert elsewhere(LOCK) == "held"
+def test_a_policy_that_cannot_be_applied_claims_nothing() -> None:
+    seen = Snapshot(time=0.0, gpus=(Gpu(index=0, uuid="GPU-0", name="A GPU", total=8 * GIB, free=8 * GIB),))
+    process = ProcessState(shown=("GPU-0",), given=("GPU-0",))
+    claims: list[dict[str, int | None]] = []
 
-    assert elsewhere(LOCK) == "free"
+    def claimed() -> dict[str, int | None]:
+        own = LEDGER.own()
+        return {} if own is None else {**own.had}
+
+    with (
+        contextlib.suppress(OSError),
+        other_processes.decided(process, seen, partial(decide, parse("limit 1GiB"), seen)),
+    ):
+        claims.append(claimed())
+        raise OSError
+    assert [*claims, claimed()] == [{"GPU-0": GIB}, {}]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from tests.figures import tensorflow
 from tests.policy.test_plan import kernel, snapshot
 from tests.sizes import GIB, MIB
-from tfgpu_magic.engine.other_processes import picks
+from tfgpu_magic.claims.allocation import promises
+from tfgpu_magic.claims.claim import Claim
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground.message import Severity
 from tfgpu_magic.ground.report import GpuUse, Report
@@ -18,7 +19,7 @@ from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy.decide import decide
 from tfgpu_magic.policy.parser import parse
 from tfgpu_magic.policy.plan import Plan
-from tfgpu_magic.policy.promises import Promise, gather, standing
+from tfgpu_magic.policy.promises import standing
 
 CONTEXT = 512 * MIB
 """What is kept for CUDA's context on a GPU of 16 GiB."""
@@ -35,14 +36,15 @@ def holds(pid: int, size: float, index: int = 0) -> Process:
     return Process(gpu=str(index), pid=pid, kind="C", held=int(size * GIB))
 
 
-def asks(pid: int, limit: float | None = None, *, at: float = 0.0, on: str = "GPU-0") -> Report:
-    """Return the report of a process with a limit in GiB, or with growth."""
+def asks(pid: int | None, limit: float | None = None, *, kind: Any = "policy", on: str = "GPU-0") -> Claim:
+    """Return the claim of a process with a limit in GiB, or with growth."""
     size = None if limit is None else int(limit * GIB)
-    return Report(pid=pid, summary="", uses=(GpuUse(gpu=on, limit=size, asked=at),))
+    number = pid or 99
+    return Claim(number=number, slot=number, seen=0.0, kind=kind, pid=pid, had={on: size})
 
 
-def planned(words: str, machine: Snapshot, *reports: Report) -> Plan:
-    process = kernel(*machine.gpus, promises=gather(machine, reports))
+def planned(words: str, machine: Snapshot, *claims: Claim) -> Plan:
+    process = kernel(*machine.gpus, promises=promises(machine, claims))
     return decide(parse(words), machine, process, lambda: NAMES)
 
 
@@ -52,51 +54,50 @@ def promised(plan: Plan) -> str:
 
 
 WHOLE = Gpu(index=0, uuid="GPU-0", total=16 * GIB, reserved=GIB, used=2 * GIB, free=13 * GIB)
-FIGURES = Report(pid=1, summary="", uses=(GpuUse(gpu="GPU-0", limit=4 * GIB, figures=tensorflow(3 * GIB)),))
-LEASES = (Promise(gpu="GPU-0", pid=1, size=5 * GIB, asked=1.0), Promise(gpu="GPU-0", size=3 * GIB, asked=2.0))
-ELSEWHERE = (Promise(gpu="GPU-9", size=1),)
+FIGURES = Report(pid=1, summary="", uses=(GpuUse(gpu="GPU-0", figures=tensorflow(3 * GIB)),))
 
 
 @pytest.mark.parametrize(
-    ("one", "processes", "reports", "leases", "found"),
+    ("one", "processes", "claims", "reports", "found"),
     [
         # The larger of what is held and what may be taken: libraries of the second took more than the limit counts.
         (
             gpu(used=9),
             [holds(1, 2), holds(2, 7)],
             [asks(1, 4), asks(2, 4)],
-            (),
+            {},
             {1: (4 * GIB + CONTEXT, 2 * GIB + CONTEXT), 2: (7 * GIB, 0)},
         ),
         # What was taken is not promised again: a context is smaller than it was estimated, and all else is there.
-        (gpu(used=6.6), [holds(1, 6.6)], [asks(1, 6.4)], (), {1: (int(6.6 * GIB), 0)}),
+        (gpu(used=6.6), [holds(1, 6.6)], [asks(1, 6.4)], {}, {1: (int(6.6 * GIB), 0)}),
         # Growth without a limit promises no more than it holds.
-        (gpu(used=3), [holds(1, 3)], [asks(1)], (), {1: (3 * GIB, 0)}),
+        (gpu(used=3), [holds(1, 3)], [asks(1)], {}, {1: (3 * GIB, 0)}),
         # Where the driver names no pids, a process has what it reports.
-        (gpu(used=3), [holds(4711, 3)], [FIGURES], (), {1: (4 * GIB + CONTEXT, GIB + CONTEXT)}),
-        # A call that reports of itself counts once, and one without a process counts too.
-        (gpu(), [], [asks(1, 4)], LEASES, {1: (5 * GIB, 5 * GIB), None: (3 * GIB, 3 * GIB)}),
+        (gpu(used=3), [holds(4711, 3)], [asks(1, 4)], {1: FIGURES}, {1: (4 * GIB + CONTEXT, GIB + CONTEXT)}),
+        # A notebook that comes back from parking counts once, and a call without a process counts too.
+        (
+            gpu(),
+            [],
+            [asks(1, 3), replace(asks(1, 4, kind="return"), number=2), asks(None, 3, kind="call")],
+            {},
+            {1: (4 * GIB + CONTEXT, 4 * GIB + CONTEXT), None: (3 * GIB, 3 * GIB)},
+        ),
         # A call that has a GPU to itself has all of it.
-        (WHOLE, [holds(1, 2)], [asks(1)], (Promise(gpu="GPU-0", pid=1),), {1: (15 * GIB, 13 * GIB)}),
+        (WHOLE, [holds(1, 2)], [asks(1, kind="call")], {}, {1: (15 * GIB, 13 * GIB)}),
         # What is on a GPU that is not there counts nowhere.
-        (gpu(), [], [asks(1, 4, on="GPU-9")], ELSEWHERE, {}),
-        (gpu(), [], [replace(asks(1, 4), promises=False)], (), {}),
+        (gpu(), [], [asks(1, 4, on="GPU-9")], {}, {}),
     ],
 )
 def test_a_promise_is_what_a_process_may_have_in_all_and_what_it_has_not_taken(
-    one: Gpu, processes: list[Process], reports: list[Report], leases: tuple[Promise, ...], found: dict[int | None, Any]
+    one: Gpu, processes: list[Process], claims: list[Claim], reports: dict[int, Report], found: dict[int | None, Any]
 ) -> None:
     machine = Snapshot(time=0.0, gpus=(one,), processes=tuple(processes))
 
-    assert {promise.pid: (promise.total, promise.owed) for promise in gather(machine, reports, leases)} == found
-
-
-def test_a_report_that_promises_nothing_still_claims_what_was_picked() -> None:
-    assert picks([replace(asks(1, 4), promises=False)]) == {"GPU-0": 1.0}
+    assert {promise.pid: (promise.total, promise.owed) for promise in promises(machine, claims, reports)} == found
 
 
 @pytest.mark.parametrize(
-    ("gpus", "reports", "words", "ways"),
+    ("gpus", "claims", "words", "ways"),
     [
         # Room for libraries and promises is left, and there is no other program.
         ((gpu(used=6.6),), [asks(1, 6.4)], "limit 12GiB", ("limit 7.1GiB",)),
@@ -106,15 +107,15 @@ def test_a_report_that_promises_nothing_still_claims_what_was_picked() -> None:
     ],
 )
 def test_what_others_are_promised_is_not_offered(
-    gpus: tuple[Gpu, ...], reports: list[Report], words: str, ways: tuple[str, ...]
+    gpus: tuple[Gpu, ...], claims: list[Claim], words: str, ways: tuple[str, ...]
 ) -> None:
     machine = Snapshot(time=0.0, gpus=gpus, processes=(holds(1, (gpus[0].used or 0) / GIB),))
     with pytest.raises(Refused) as caught:
-        planned(words, machine, *reports)
+        planned(words, machine, *claims)
 
     assert tuple(way.words for way in caught.value.tries) == ways
     assert not [
-        note for way in ways for note in planned(way, machine, *reports).notes if note.severity is not Severity.NOTE
+        note for way in ways for note in planned(way, machine, *claims).notes if note.severity is not Severity.NOTE
     ]
 
 
@@ -152,9 +153,9 @@ def test_what_is_taken_is_refused_as_before_and_nothing_is_said_of_promises() ->
 
 def test_gpus_of_which_the_same_is_to_be_said_are_named_together() -> None:
     machine = snapshot(gpu(0), gpu(1), gpu(2))
-    reports = [asks(1, 9.6), asks(1, 9.6, on="GPU-1")]
+    claims = [asks(1, 9.6), asks(1, 9.6, on="GPU-1")]
 
-    assert "GPU 0, 1: with this" in promised(planned("split 5GiB 5GiB", machine, *reports))
+    assert "GPU 0, 1: with this" in promised(planned("split 5GiB 5GiB", machine, *claims))
 
 
 def test_names_are_asked_for_only_where_one_is_said() -> None:
@@ -162,14 +163,14 @@ def test_names_are_asked_for_only_where_one_is_said() -> None:
         raise AssertionError("nobody is named")
 
     machine = snapshot(gpu())
-    process = kernel(gpu(), promises=gather(machine, [asks(1, 6.4)]))
+    process = kernel(gpu(), promises=promises(machine, [asks(1, 6.4)]))
 
     assert decide(parse("limit 40%"), machine, process, fail).devices
 
 
 def test_what_is_promised_and_not_taken_stands_in_the_status_and_a_contexts_estimate_does_not() -> None:
     machine = Snapshot(time=0.0, gpus=(gpu(used=4.25), gpu(1)), processes=(holds(1, 4.25),))
-    found = gather(machine, [asks(1, 4), asks(2, 6.4), asks(3)])
+    found = promises(machine, [asks(1, 4), asks(2, 6.4), asks(3)])
 
     assert [*map(str, standing(machine.gpus, found, lambda: NAMES))] == [
         "Memory of GPU 0 is promised and not taken yet: 6.9 GiB to b.ipynb."

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.policy.test_plan import after, check, gpu, kernel, planned, snapshot
+from tfgpu_magic.claims.allocation import asked, lowered, settle
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.leases.allocation import asked, lowered, settle
 from tfgpu_magic.policy import script
 from tfgpu_magic.policy.ceiling import read
 from tfgpu_magic.policy.decide import decide

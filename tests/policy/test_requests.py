@@ -8,8 +8,8 @@ from tests.policy import half
 from tests.policy.half import Half
 from tests.policy.test_plan import check, gpu, kernel, planned, snapshot
 from tests.sizes import GIB, MIB
+from tfgpu_magic.claims.allocation import asked, lowered, settle
 from tfgpu_magic.errors import PolicyError, Refused
-from tfgpu_magic.leases.allocation import asked, lowered, settle
 from tfgpu_magic.policy import requests, script
 from tfgpu_magic.policy.decide import decide
 from tfgpu_magic.policy.parser import parse, usage

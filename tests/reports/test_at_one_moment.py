@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -16,13 +15,14 @@ import pytest
 
 from tests.magic.shell import shown
 from tests.processes import PATIENCE, program
-from tests.waiting import until
-from tfgpu_magic.engine import other_processes
-from tfgpu_magic.notebook.reporter import Reporter
+from tfgpu_magic.claims import ledger
+from tfgpu_magic.engine import enforcement, other_processes
 from tfgpu_magic.simgpu import Machine
 
-POINTS = {"deciding": (other_processes, "_read"), "reporting": (Reporter, "_publish")}
-"""Where a notebook is held: it has read what others may take, and has not decided; it has, and no report has it yet."""
+POINTS = {"deciding": (other_processes, "_beside"), "applying": (enforcement, "enforce")}
+"""Where a notebook is held: it has read what others claim, and has not decided; or it has, and has not applied it."""
+WAITING = ledger, "_lock"
+"""Where the other one is, for a moment: it has read the GPUs, and goes for the ledger's lock."""
 
 
 class HeldNotebook:
@@ -49,14 +49,6 @@ class HeldNotebook:
     def go_on(self) -> None:
         self._holds.send("go on")
 
-    def has_lock_open(self) -> bool:
-        """Tell whether it wants the lock, or has it."""
-        for one in Path(f"/proc/{self.pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
-                if Path(os.readlink(one)).name.startswith(other_processes.LOCK):  # noqa: PTH115  not a path
-                    return True
-        return False
-
 
 def _serve(address: str) -> int:
     """Run cells that come from a connection, in a thread; the other connection is that of the point."""
@@ -67,7 +59,7 @@ def _serve(address: str) -> int:
         while True:
             cell, hold = cells.recv()
             if hold:
-                _hold_once(*POINTS[hold], holds)
+                _hold_once(*POINTS.get(hold, WAITING), holds)
             cells.send(shown(cell)[0])
 
     threading.Thread(target=run, daemon=True).start()
@@ -75,15 +67,14 @@ def _serve(address: str) -> int:
 
 
 def _hold_once(owner: Any, name: str, holds: Connection) -> None:
-    """Have the next call of a function wait; it has read what it reads by then."""
+    """Have the next call of a function wait."""
     function: Callable[..., Any] = getattr(owner, name)
 
     def held(*args: Any) -> Any:
         setattr(owner, name, function)
-        found = function(*args) if owner is other_processes else None
         holds.send("held")
         holds.recv()
-        return found if owner is other_processes else function(*args)
+        return function(*args)
 
     setattr(owner, name, held)
 
@@ -128,11 +119,11 @@ def test_the_second_of_two_notebooks_is_warned_whenever_it_asks(
     ):
         asked = first.run(line, hold=point)
         first.wait_until_held()
-        until(
-            first.has_lock_open
-        )  # what is held may be the report of the cell's beginning, before its line has decided
-        late = second.run(line)
-        until(lambda: late.done() or second.has_lock_open())
+        late = second.run(line, hold="waiting")
+        second.wait_until_held()
+        second.go_on()
+        if point == "applying":
+            late.result()
         first.go_on()
 
         said = late.result()

@@ -38,7 +38,7 @@ def test_machine_1_no_file_is_touched_in_a_directory_that_somebody_names(machine
     for name in (
         *names,
         "report-2-1-1a2b3c4d-5e6f7a8b",
-        "leases-8-1a2b3c4d",
+        "claims-1a2b3c4d",
         "snapshot",
         "snapshot-1a2b3c4d",
         "history-new",
@@ -78,16 +78,15 @@ from pathlib import Path
 subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
 SAY = '''
 import sys
-from tfgpu_magic.engine import other_processes
-from tfgpu_magic.leases import lease_file
+from tfgpu_magic.claims.ledger import Ledger
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.machine.board.directory import BoardDirectory
-from tfgpu_magic.machine.board.report_files import ReportFile
+from tfgpu_magic.machine.board.report_files import ReportFile, ReportFiles
 file = ReportFile(BoardDirectory())
 file.post(Report(pid=1, summary=sys.argv[1]))
-TABLE = lease_file.LeaseFile()
+TABLE = Ledger()
 with TABLE.turn() as page:
-    print([one.summary for one in other_processes.now().reports], TABLE.slot, flush=True)
+    print([one.summary for one in ReportFiles(BoardDirectory()).read()], TABLE.slot, flush=True)
 sys.stdin.read()
 '''
 def start(name):
@@ -104,8 +103,8 @@ for process in (before, after):
 
 
 @root_only
-def test_jupyter_6_a_login_in_between_makes_no_second_table_of_leases(machine: Machine) -> None:
-    """A kernel from before a login and one from after it are in each other's sight, and take numbers of one table."""
+def test_jupyter_6_a_login_in_between_makes_no_second_ledger(machine: Machine) -> None:
+    """A kernel from before a login and one from after it are in each other's sight, and take numbers of one ledger."""
     environment = {name: value for name, value in machine.environ().items() if name != "TFGPU_MAGIC_DIR"}
     command = ["unshare", "--mount", sys.executable, "-c", MEET]
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -10,6 +10,7 @@ import random
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from tfgpu_magic.engine import in_force, other_processes
@@ -26,7 +27,7 @@ from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.decide import decide, least, renew, waits, with_others
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING, Policy
-from tfgpu_magic.policy.process_state import GROWTH, Stage, showing
+from tfgpu_magic.policy.process_state import GROWTH, ProcessState, Stage, showing
 from tfgpu_magic.policy.requests.growth import GROWS
 
 
@@ -124,15 +125,12 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
     policy = before.settled if before.configured and before.judged else configured.policy  # its GPUs are chosen
     try:
         snapshot = look_well()
-        with other_processes.settling(policy) as processes:
-            if _said_since(before):
-                return
-            process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
-            # Other users' kernels pick too, and are not seen: chance breaks ties, not of the user's own generator.
-            chance, taken = random.SystemRandom().random, process.claims
-            claims = {str(gpu.uuid): taken.get(str(gpu.uuid), 0.0) + chance() for gpu in snapshot.gpus}
-            process = process._replace(claims=claims)
-            plan = decide(policy, snapshot, process, lambda: other_processes.names(snapshot), strict=False)
+        if _said_since(before):
+            return
+        # Other users' kernels pick too, and are not seen: chance breaks ties, not of the user's own generator.
+        chance = {str(gpu.uuid): random.SystemRandom().random() for gpu in snapshot.gpus}
+        process = RUNTIME.observe(snapshot.gpus)._replace(claims=chance)
+        with other_processes.decided(process, snapshot, partial(decide, policy, snapshot, strict=False)) as plan:
             why = plan.unmet
             if why:  # `%tf_gpu plan` and `status` show it too
                 plan = replace(plan, notes=(msg("{policy} cannot be had in full.", policy=quoted), *plan.notes))
@@ -204,8 +202,10 @@ def _lower() -> None:
     try:
         snapshot = look_well()
         plan = RUNTIME.current
-        made = replace(decide(NOTHING, snapshot, other_processes.observed(snapshot)), configured=plan.configured)
-        enforce(made.hiding_all() if plan.hidden else made)
+        process = RUNTIME.observe(snapshot.gpus)
+        with other_processes.decided(process, snapshot, partial(decide, NOTHING, snapshot)) as made:
+            made = replace(made, configured=plan.configured)
+            enforce(made.hiding_all() if plan.hidden else made)
     except Refused as error:
         import_hook.warn(f"tfgpu_magic: {error}")
         enforce_nearest()
@@ -289,11 +289,15 @@ def tell_others() -> None:
         if not (every_framework().needed() and (RUNTIME.current.asked_of_all.requests or RUNTIME.ceiling)):
             return
         snapshot = _looked()
-        process = other_processes.observed(snapshot)
+        process = RUNTIME.observe(snapshot.gpus)
         plan = RUNTIME.current  # as it is now: another thread may have said a policy meanwhile
-        process = process._replace(plan=plan, frameworks=every_framework().states(process))
-        made, before = with_others(plan, snapshot, process), plan.parts or ()
-        RUNTIME.write(made)
+        process, before = process._replace(plan=plan, frameworks=every_framework().states(process)), plan.parts or ()
+
+        def extended(process: ProcessState, _: object) -> Plan:
+            return with_others(plan, snapshot, process)
+
+        with other_processes.decided(process, snapshot, extended) as made:
+            RUNTIME.write(made)
         for refused in list(every_framework().tell(made.parts or (), before)):  # each is told first
             import_hook.warn(f"tfgpu_magic: {refused.reason}")
         for part in made.parts or ():

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
+from tfgpu_magic.claims.allocation import key
+from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.engine import enforcement, other_processes
 from tfgpu_magic.engine.enforcement import look_well
-from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.frameworks import NAMES
 from tfgpu_magic.frameworks.runtime import RUNTIME
@@ -25,8 +26,6 @@ from tfgpu_magic.ground.host import here, host
 from tfgpu_magic.ground.message import Message, listed, msg
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.ground.units import rounded
-from tfgpu_magic.leases.allocation import key
-from tfgpu_magic.machine.board import wanted
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.decide import Frameworks, decide, foreseen, renew, waits
@@ -36,10 +35,7 @@ from tfgpu_magic.policy.policy import Policy
 from tfgpu_magic.policy.process_state import ProcessState, Stage
 from tfgpu_magic.policy.requests.growth import GROWS
 
-if TYPE_CHECKING:
-    from tfgpu_magic.policy.promises import Promise
-
-_Names: TypeAlias = "Callable[[Snapshot, Sequence[Promise]], Mapping[int, str]]"
+_Names: TypeAlias = "Callable[[], Mapping[int, str]]"
 
 _HEADS = (">Device", "<TensorFlow", "<Takes", ">Of", ">Free now")
 
@@ -62,7 +58,9 @@ def plan(
         Refused: the policy cannot be enforced here and now.
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy
-    return _plan(asked, frameworks, see(), other_processes.now())
+    snapshot = see()
+    process = other_processes.observed(snapshot, _with_frameworks(frameworks, RUNTIME.observe(snapshot.gpus)))
+    return _plan(asked, frameworks, snapshot, process, partial(other_processes.names, snapshot, process.promises))
 
 
 def apply(
@@ -86,18 +84,18 @@ def apply(
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy
     snapshot = see()
-    with other_processes.settling(Policy((*current().asked, *asked))) as processes:
-        try:
-            made = _plan(asked, frameworks, snapshot, processes)
-        except Refused as error:
-            wanted.note(error.retryable)
-            raise
-        if not made.in_force:
-            enforcement.enforce(made)
-        elif not made.asked_of_all.asks_the_same(current().asked_of_all):
-            RUNTIME.ask_others(made.asked_of_all)  # none of them is installed yet
-        if made.asked_of_all.requests or RUNTIME.ceiling:
-            enforcement.hold_imports()  # also those that will be installed later in this process
+    process = _with_frameworks(frameworks, RUNTIME.observe(snapshot.gpus))
+    try:
+        with other_processes.decided(process, snapshot, partial(_plan, asked, frameworks, snapshot)) as made:
+            if not made.in_force:
+                enforcement.enforce(made)
+            elif not made.asked_of_all.asks_the_same(current().asked_of_all):
+                RUNTIME.ask_others(made.asked_of_all)  # none of them is installed yet
+            if made.asked_of_all.requests or RUNTIME.ceiling:
+                enforcement.hold_imports()  # also those that will be installed later in this process
+    except Refused as error:
+        LEDGER.want(error.retryable)
+        raise
     return made
 
 
@@ -121,8 +119,9 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable
     if intended is not current().asked or not current().judged:  # a configured policy, as far as it is possible by then
         possible = decide(intended, then, process, strict=False)
         process = process._replace(asked=possible.asked, settled=possible.settled)
-    process = other_processes.now().added_to(process, then)
-    return _decide(frameworks, parser.parse(policy), then, process, restart=host() == "kernel")
+    process = other_processes.observed(then, _with_frameworks(frameworks, process))
+    names = partial(other_processes.names, then, process.promises)
+    return decide(parser.parse(policy), then, process, names, frameworks=frameworks, restart=host() == "kernel")
 
 
 def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
@@ -133,8 +132,9 @@ def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
         Refused: they cannot be enforced together, or name what is not there.
     """
     snapshot, asked = look_well(), parser.parse(policy)
-    process = _with_what_waits(other_processes.now().added_to(anew(snapshot), snapshot), snapshot)
-    return _decide(frameworks, asked, snapshot, process, room=False)
+    process = other_processes.observed(snapshot, _with_frameworks(frameworks, anew(snapshot)))
+    process = _with_what_waits(process, snapshot)
+    return decide(asked, snapshot, process, frameworks=frameworks, room=False)  # it names nobody
 
 
 def current() -> Plan:
@@ -280,21 +280,17 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
     return rows
 
 
-def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses) -> Plan:
+def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, process: ProcessState, names: _Names) -> Plan:
     """Return the plan for words of now; a refusal says on which GPUs others' giving way would change it."""
-
-    def planned(snapshot: Snapshot, processes: OtherProcesses, names: _Names = other_processes.names) -> Plan:
-        process = _with_what_waits(processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
-        return _decide(frameworks, asked, snapshot, process, names)
-
     try:
-        return planned(snapshot, processes)
+        return decide(asked, snapshot, _with_what_waits(process, snapshot), names, frameworks=frameworks)
     except Refused as error:
         if not isinstance(error, TooLate):
             empty = [gpu if gpu.free is None else gpu._replace(free=gpu.usable) for gpu in snapshot.gpus]
+            there, alone = snapshot._replace(gpus=tuple(empty)), process._replace(claims={}, promises=())
             with contextlib.suppress(Refused):
                 # Nobody reads its refusal, and so no names.
-                would = planned(snapshot._replace(gpus=tuple(empty)), OtherProcesses(), lambda *_: {})
+                would = decide(asked, there, _with_what_waits(alone, there), dict, frameworks=frameworks)
                 error.retryable = [key(device.gpu) for device in would.devices]
         raise
 
@@ -307,26 +303,14 @@ def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
     return process._replace(asked=now.asked, settled=now.settled)
 
 
-def _decide(
-    frameworks: Frameworks,
-    asked: Policy,
-    snapshot: Snapshot,
-    process: ProcessState,
-    names: _Names = other_processes.names,
-    **how: Any,
-) -> Plan:
-    """Make every plan for words: load the frameworks beside TensorFlow only where one of them matters.
+def _with_frameworks(frameworks: Frameworks, process: ProcessState) -> ProcessState:
+    """Load the frameworks beside TensorFlow only where one of them matters, and return the state with them.
 
     Args:
-        frameworks: for which the words are.
-        asked: the words.
-        snapshot: the machine's GPUs.
+        frameworks: for which frameworks the words are.
         process: this process, or a new one.
-        names: returns the names of the processes of a refusal.
-        how: what `decide` takes beside that.
     """
     imported = NAMES.keys() & sys.modules.keys() - {"tensorflow"}
     if frameworks == "all" or imported or process.asked_of_all.requests or process.ceiling is not None:
         process = process._replace(frameworks=enforcement.every_framework().states(process))
-    owners = partial(names, snapshot, process.promises)
-    return decide(asked, snapshot, process, owners, frameworks=frameworks, **how)
+    return process

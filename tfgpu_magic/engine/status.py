@@ -68,7 +68,7 @@ def status(timeout: float = 1.5) -> Status:
 
     def report(snapshot: Snapshot) -> Report:
         own = self_report.report(snapshot)
-        found = other_processes.now().added_to(ProcessState(), snapshot).promises
+        found = other_processes.observed(snapshot, ProcessState()).promises
         notes = promises.standing(snapshot.gpus, found, lambda: other_processes.names(snapshot, found))
         return replace(own, notes=(*own.notes, *notes))
 

@@ -9,7 +9,6 @@ import functools
 import math
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -126,7 +125,6 @@ class Runtime:
     Attributes:
         plan: the plan in force or waiting for TensorFlow; None while nothing was asked.
         broken: TensorFlow failed to make its context for lack of memory.
-        asked_at: when the plan's policy was asked for, in seconds since the epoch; None while there is none.
         source: where a configured policy comes from, as a phrase; empty while nothing is configured.
         differs_by_driver: what is not as planned by the driver's figures, a phrase for each GPU's UUID.
     """
@@ -134,7 +132,6 @@ class Runtime:
     def __init__(self) -> None:
         self.plan: Plan | None = None
         self.broken = False
-        self.asked_at: float | None = None
         self.source = ""
         self.differs_by_driver: dict[str, str] = {}
         self._fixed: tuple[object, tuple[str, ...]] | None = None
@@ -252,7 +249,7 @@ class Runtime:
             Refused: TensorFlow rejected it; everything is as it was.
         """
         before = self.current
-        plan = self._with_others(plan)
+        plan = self.with_others(plan)
         differs = (plan.settled, plan.devices) != (before.settled, before.devices)
         if plan.judged and plan.needs_tensorflow and differs and importing():
             raise Refused("TensorFlow is being imported at this moment; say it again when that is done.")
@@ -260,7 +257,7 @@ class Runtime:
             self._changes.write(plan.variables)
             if tensorflow() is not None:
                 devices.configure(plan.tensorflow)
-        self._keep(plan)
+        self.plan = plan
         self.guard()
 
     def environment_for_children(self) -> dict[str, str]:
@@ -273,19 +270,14 @@ class Runtime:
 
     def write(self, plan: Plan) -> None:
         """Apply only a plan's variables; TensorFlow's own settings stay as they are."""
-        plan = self._with_others(plan)
+        plan = self.with_others(plan)
         self._changes.write(plan.variables)
-        self._keep(plan)
+        self.plan = plan
 
-    def _with_others(self, plan: Plan) -> Plan:
+    def with_others(self, plan: Plan) -> Plan:
         """Return a plan with what holds for the other frameworks, of which it may say nothing."""
         now = self.current
         return replace(plan, asked_of_all=now.asked_of_all, parts=now.parts) if plan.parts is None else plan
-
-    def _keep(self, plan: Plan) -> None:
-        if self.current.asked != plan.asked:  # else it is judged again
-            self.asked_at = time.time()
-        self.plan = plan
 
     def guard(self) -> None:
         """Have TensorFlow's own calls respect what is in force here, if it is imported."""

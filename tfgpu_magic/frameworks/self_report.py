@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
-from tfgpu_magic.ground import TENSORFLOW
 from tfgpu_magic.ground.message import MAGIC, Message, msg
 from tfgpu_magic.ground.report import GpuUse, LogicalGpu, Parked, Report
 from tfgpu_magic.ground.snapshot import Snapshot
@@ -70,13 +68,19 @@ def brief() -> Report:
     """
     process = RUNTIME.observe((), timeout=0.0)
     plan = RUNTIME.current
-    limits, changed = _limits(process, plan), registry.changed(plan.parts or ())
-    promised = _most(plan, limits.by_gpu, changed, promised=True)
-    uses = tuple(
-        replace(use, limit=None if use.parked.size else promised.get(use.gpu))  # others may have the room meanwhile
-        for use in _uses(process, plan, {}, limits, changed)
-    )
-    return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value)
+    uses = _uses(process, plan, {}, _limits(process, plan), registry.changed(plan.parts or ()))
+    return Report(pid=os.getpid(), summary="", uses=tuple(uses), stage=process.stage.value)
+
+
+def claims(report: Report) -> dict[str, int | None]:
+    """Return the bytes of each GPU, by UUID, to which this process may come by its report; None without a limit.
+
+    CUDA's context comes to them. While it is parked, it has no limit either: others may have the room meanwhile.
+    """
+    plan = RUNTIME.current
+    limits = _limits(RUNTIME.observe((), timeout=0.0), plan).by_gpu
+    most = plan.most(limits, registry.imported(), registry.changed(plan.parts or ()), promised=True)
+    return {use.gpu: None if use.parked.size else most.get(use.gpu) for use in report.uses}
 
 
 def after_exit(snapshot: Snapshot) -> Snapshot:
@@ -110,7 +114,8 @@ def _uses(
     ready, figures, (by_gpu, grows, releases) = devices.logical(), registry.figures(), limits
     moved = away()
     seen = _seen(process, plan)
-    most = _most(plan, {uuid: by_gpu[uuid] for uuid in seen if uuid in by_gpu}, changed)
+    here = {uuid: by_gpu[uuid] for uuid in seen if uuid in by_gpu}
+    most = plan.most(here, registry.imported(), changed)
     unknown = process.stage is Stage.POISONED and not process.neighbour and not plan.asked.requests
     uses: list[GpuUse] = []
     number = 0
@@ -133,8 +138,6 @@ def _uses(
             policy=policy,
             logical=logical,
             figures=figures.get(uuid, ()),
-            limit=limit,
-            asked=RUNTIME.asked_at,
             parked=moved.get(uuid, Parked()),
         )
         uses.append(use)
@@ -175,36 +178,6 @@ def _default(logical: Sequence[LogicalGpu] | None) -> str:
     """Return what is taken without a limit: all that was free once TensorFlow's pool is there, or what others said."""
     size = sum(gpu.limit or 0 for gpu in logical or ())
     return f"default: up to {rounded(size)}" if size else DEFAULT
-
-
-def _most(
-    plan: Plan, limits: Mapping[str, Sequence[int]], changed: _Changed, *, promised: bool = False
-) -> dict[str, int]:
-    """Return the bytes of each GPU that the imported frameworks may take together; where none is, the most of any.
-
-    What only the ceiling allows a framework that is not imported is left out.
-
-    Args:
-        plan: the plan in force or waiting.
-        limits: those of TensorFlow's logical GPUs, by the GPU's UUID.
-        changed: those that other code has set since of the other frameworks (`registry.changed`).
-        promised: whether what only the ceiling limits is left out: it grows, and promises nothing.
-    """
-    imported = registry.imported()
-    capped = {str(device.gpu.uuid) for device in plan.devices if device.capped} if promised and plan.grows else ()
-    of_all = any(request.limited for request in plan.asked_of_all.memory)
-    asked = {TENSORFLOW: {uuid: sum(sizes) for uuid, sizes in limits.items() if uuid not in capped}}
-    for part in plan.parts or ():
-        if of_all or part.framework in imported:
-            free = part.ceilings if promised else ()
-            now = {**part.limits, **changed.get(part.framework, {})}
-            asked[part.framework] = {uuid: size for uuid, size in now.items() if size and uuid not in free}
-    most: dict[str, int] = {}
-    for uuid in dict.fromkeys(uuid for found in asked.values() for uuid in found):
-        sizes = {name: found[uuid] for name, found in asked.items() if found.get(uuid)}
-        if sizes:
-            most[uuid] = sum(size for name, size in sizes.items() if name in imported) or max(sizes.values())
-    return most
 
 
 def limits_changed(plan: Plan, changed: _Changed, labels: Mapping[str, str]) -> Iterator[Message]:

@@ -9,14 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
-    from typing import Protocol
-
-    class Announcer(Protocol):
-        """What reports of this process to others."""
-
-        def announce(self, done: Callable[[], object] = bool, *, wait: bool = True) -> None:
-            """Report at once, and call `done` when others can read it; return only then, if `wait`."""
-
 
 Host: TypeAlias = Literal["kernel", "session", "cell", "program"]
 """What a process can be; only a kernel has a notebook, a menu to restart it from, and a server that can do so."""
@@ -38,19 +30,11 @@ caller = ""
 quiet_comms: set[str] = set()
 """The ids of comms whose pages send by themselves, as those of the live table do: a message of theirs is no use."""
 
-reporter: Announcer | None = None
-"""The one of this process, once there is any; it sets this itself."""
+announce: Callable[[], object] = bool
+"""Has this process report, if it does, to those who view it; what reports sets this itself."""
 
 preload: list[str] = []
 """The modules that isolated calls of this process find imported, beside those that `isolate` itself needs."""
-
-
-def announce(done: Callable[[], object] = bool, *, wait: bool = True) -> None:
-    """Have this process report, if it does: other processes must know what it has picked, and may take."""
-    if reporter is None:
-        done()
-    else:
-        reporter.announce(done, wait=wait)
 
 
 def shell() -> Any:

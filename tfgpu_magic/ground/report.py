@@ -72,9 +72,6 @@ class GpuUse:
         policy: the policy for it in words: ``limit 2 GiB``, ``growth``, ``hidden``, ``default: no limit``, ``unknown``.
         logical: TensorFlow's logical GPUs on it, in TensorFlow's order; empty when hidden.
         figures: those of the frameworks that are awake and have used it.
-        limit: bytes that its policy, in force or waiting, lets its frameworks take, CUDA's context apart; None where
-            nothing limits them.
-        asked: when that policy was asked for, in seconds since the epoch; None where none was.
         parked: what was parked of it.
     """
 
@@ -82,8 +79,6 @@ class GpuUse:
     policy: str = ""
     logical: tuple[LogicalGpu, ...] = ()
     figures: tuple[Figure, ...] = ()
-    limit: int | None = None
-    asked: float | None = None
     parked: Parked = Parked()
 
     @property
@@ -119,7 +114,7 @@ class Report:
         busy: whether a cell is running, or an isolated one in the background; None where that is not observed.
         active: when that last changed, in seconds since the epoch.
         used_since: when it was first seen to have taken memory, in seconds since the epoch; None if it has none.
-        promises: whether it may take what its uses allow; not where a program only starts kernels, which report that.
+        slot: its number in the ledger of claims; None where that is not known.
         kernel: the kernel's id (`pids.kernel_id`); empty of a program.
     """
 
@@ -132,7 +127,7 @@ class Report:
     busy: bool | None = None
     active: float | None = None
     used_since: float | None = None
-    promises: bool = True
+    slot: int | None = None
     kernel: str = ""
 
     @property

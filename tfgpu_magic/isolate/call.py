@@ -155,6 +155,7 @@ class Setup:
         frameworks: for which frameworks the policy is, as `apply` takes it.
         other_frameworks: the policy for the frameworks beside TensorFlow, if `policy` is for TensorFlow alone.
         snapshot: the GPUs as they were when the policy was chosen; None to read them again.
+        claim: the number of what it has in the ledger; None if it has nothing there.
     """
 
     runner: str
@@ -164,6 +165,7 @@ class Setup:
     frameworks: str = "tensorflow"
     other_frameworks: Policy = NOTHING
     snapshot: Snapshot | None = None
+    claim: int | None = None
 
     @classmethod
     def here(

@@ -1,7 +1,7 @@
 """The leases of this process's calls: each call leases GPUs of its own, until its process has ended.
 
-A call's `LeaseRequest` is met with what it may have of the GPUs. The leases of this user's other processes, and the
-order of the calls that wait, are in the `lease_file` they share; `allocation` chooses among the GPUs.
+A call's `LeaseRequest` is met with what it may have of the GPUs. The claims of this user's other calls, and the order
+of those that wait, are in the `ledger` that all processes share; `allocation` chooses among the GPUs.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tfgpu_magic.engine import engine, other_processes
+from tfgpu_magic.claims import allocation
+from tfgpu_magic.claims.allocation import ProcessMemory, key, size
+from tfgpu_magic.claims.claim import Claim, Page
+from tfgpu_magic.claims.ledger import LEDGER, Ledger
+from tfgpu_magic.engine import engine
+from tfgpu_magic.engine.other_processes import Names, Unnamed, names
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.message import in_a_row, in_lines, msg
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.isolate.process.interrupt import deferring_interrupts
-from tfgpu_magic.leases import allocation, lease_file
-from tfgpu_magic.leases.allocation import LeasedGpu, ProcessMemory, key, size
-from tfgpu_magic.leases.lease_file import LeaseEntry, LeaseTable, Page
-from tfgpu_magic.machine.board import wanted
-from tfgpu_magic.machine.owners.pids import began, elsewhere, family
+from tfgpu_magic.machine.owners.pids import elsewhere, family
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.policy import Policy
@@ -36,7 +37,7 @@ from tfgpu_magic.policy.resolver import is_skipped, resolve
 T = TypeVar("T")
 
 TICK = 0.25
-"""Seconds between two looks into the lease file while a call waits: another process's change there wakes no thread."""
+"""Seconds between two looks into the ledger while a call waits: another process's change there wakes no thread."""
 
 _AGAIN = 15.0
 """Seconds after which a call that waits looks again, though nothing has changed: the process ahead may be stopped."""
@@ -55,6 +56,7 @@ class Lease:
         snapshot: the GPUs, as they were when its own were chosen; None if they were not looked at.
         devices: its own GPUs; none if there is no GPU to share out.
         environment: further environment variables for its process.
+        number: its number in the ledger, for its process to join it; None if it has none there.
         started: to be called with its process's pid, once it has one.
     """
 
@@ -62,6 +64,7 @@ class Lease:
     snapshot: Snapshot | None = None
     devices: tuple[Device, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    number: int | None = None
     started: Callable[[int], None] = lambda _: None
 
 
@@ -78,23 +81,26 @@ class LeaseRequest:
         gpus: how many GPUs; None is one, if there is one.
         wanted: returns whether the call still wants them; called again at each `Leases.stir`.
         waiting: called once if it has to wait.
-        came: when it came, in seconds since the epoch.
-        number: its number in the lease table.
+        for_all: whether it is for what the policy takes of every GPU. What applies the policy explains better what is
+            in its way, so that its call runs all the same.
+        number: its number in the ledger.
         snapshot: the GPUs, as they were last seen for it; None before.
-        names: the program behind each pid, for the text of a refusal; None while they have not been read.
+        names: the program behind each pid, for the text of a refusal.
     """
 
     policy: Policy
     gpus: int | None = None
     wanted: Callable[[], bool] = lambda: True
     waiting: Callable[[], None] = lambda: None
-    came: float = field(default_factory=time.time)
+    for_all: bool = False
     number: int = 0
     snapshot: Snapshot | None = None
-    names: Mapping[int, str] | None = None
+    names: Names = field(default_factory=Names)
 
     def devices(self, here: Policy, snapshot: Snapshot) -> tuple[Device, ...] | None:
         """Return the GPUs to choose from under this process's policy `here`; None if there is no GPU to share out."""
+        if self.for_all:
+            return tuple(device for device in seen(here, self.policy, snapshot) if device.limits) or None
         devices = candidates(here, self.policy, snapshot)
         if not devices and self.gpus is not None and snapshot.error:
             text = msg("{gpus} for each call cannot be had.", gpus=allocation.gpus(self.gpus))
@@ -109,60 +115,21 @@ class LeaseRequest:
             except Refused as error:
                 yield here, error
 
-    def count(self, devices: tuple[Device, ...]) -> int:
-        """Return how many of them it needs."""
-        del devices
-        return self.gpus or 1
-
-    def settle(self, together: Policy, chosen: tuple[Device, ...]) -> Policy:
-        """Return the policy of its process."""
-        return allocation.settle(together, chosen)
-
-    def refuse(self, error: Refused) -> None:
-        """Raise the refusal of the request."""
-        raise error
-
-
-class LeaseRequestForAll(LeaseRequest):
-    """A request for what a policy takes of every GPU; what applies the policy explains better what is in its way."""
-
-    def devices(self, here: Policy, snapshot: Snapshot) -> tuple[Device, ...] | None:
-        """Return the GPUs on which the policy takes a fixed amount; None if there are none."""
-        return tuple(device for device in seen(here, self.policy, snapshot) if device.limits) or None
-
-    def count(self, devices: tuple[Device, ...]) -> int:
-        """Return their number: it needs all of them."""
-        return len(devices)
-
-    def settle(self, together: Policy, chosen: tuple[Device, ...]) -> Policy:
-        """Return the policy as it was written."""
-        del chosen
-        return together
-
-    def refuse(self, error: Refused) -> None:
-        """Ignore the refusal: applying the policy raises it."""
-        del error
-
-
-class _Unnamed(Exception):
-    """A refusal names programs whose names have not been read."""
-
 
 class Leases:
     """The leases that this process's calls have now. Thread-safe.
 
     Args:
-        table: where these leases and those of other processes are written.
+        ledger: where these leases and the claims of other processes are written.
     """
 
-    def __init__(self, table: LeaseTable) -> None:
-        self._table = table
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._changed = threading.Condition()
         self._looking = threading.Lock()
         self._seen = (-1, Snapshot(time=0.0))
-        self._over: set[int] = set()  # the calls that are over, and whose entries are to be removed
-        self._waiting: set[int] = set()
-        self._known, self._looked = -1, 0.0
+        self._over: set[int] = set()  # the calls that are over, and whose claims are to be removed
+        self._known = -1
 
     def survey(self, policy: Policy, gpus: int | None) -> int | None:
         """Return how many calls at once the GPUs have room for; None if there is no GPU to share out.
@@ -186,7 +153,7 @@ class Leases:
             devices = LeaseRequest(policy, gpus).devices(here, snapshot)
             if devices is None:
                 return None
-            allocation.choose(devices, held(snapshot), leased, gpus or 1, lambda: other_processes.names(snapshot))
+            allocation.choose(devices, held(snapshot), leased, gpus or 1, lambda: names(snapshot))
             return allocation.places(devices, leased, gpus or 1)
 
         return first(functools.partial(room, here) for here in nearest_first(snapshot))
@@ -202,20 +169,21 @@ class Leases:
         try:
             with self._turn() as page:
                 request.number = page.number()
-                page.entries[request.number] = LeaseEntry(
-                    number=request.number, slot=self._table.slot, seen=time.monotonic(), came=request.came
-                )
+                claim = Claim(number=request.number, slot=self._ledger.slot, seen=time.monotonic())
+                page.claims[request.number] = claim
             try:
                 policy, devices = self._take(request)
             except Refused as error:
-                wanted.note(error.retryable)
-                request.refuse(error)
+                self._ledger.want(error.retryable)
+                if not request.for_all:
+                    raise
                 policy, devices = engine.inherited(request.snapshot).then(request.policy), ()
                 self._over.add(request.number)  # it runs without GPUs of its own, and no call waits behind it
                 self._remove_ended()
-            yield Lease(policy, request.snapshot, devices, started=functools.partial(self._started, request.number))
+            started = functools.partial(self._started, request.number)
+            yield Lease(policy, request.snapshot, devices, number=request.number if devices else None, started=started)
         finally:
-            self._over.add(request.number)  # before anything that can be interrupted: any later turn removes its entry
+            self._over.add(request.number)  # before anything that can be interrupted: any later turn removes its claim
             self._remove_ended()
 
     def stir(self) -> None:
@@ -226,20 +194,20 @@ class Leases:
     def forget(self) -> None:
         """Drop the parent's leases, in a process that was forked from the one that has them."""
         self._changed, self._looking = threading.Condition(), threading.Lock()  # a thread of the parent may hold them
-        self._over, self._waiting = set(), set()
+        self._over = set()
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[Page]:
-        """Yield the table's content under its lock, without this process's calls that are over, wherever interrupted.
+        """Yield the ledger's content under its lock, without this process's calls that are over, wherever interrupted.
 
         Notify all waiting calls if it has changed, by this process or by another.
         """
         with self._changed:
             over = self._over.copy()
-            with self._table.turn() as page:
-                for entry in list(page.entries.values()):
-                    if entry.slot == self._table.slot and entry.number in over:
-                        page.drop(entry.number)
+            with self._ledger.turn() as page:
+                for claim in list(page.claims.values()):
+                    if claim.slot == self._ledger.slot and claim.number in over:
+                        page.drop(claim.number)
                 yield page
                 if self._known != page.changes:
                     self._known = page.changes
@@ -247,13 +215,13 @@ class Leases:
             self._over -= over
 
     def _remove_ended(self) -> None:
-        """Remove the entries of calls that are over; an interrupt meanwhile is raised when that is done."""
+        """Remove the claims of calls that are over; an interrupt meanwhile is raised when that is done."""
         with deferring_interrupts(), self._turn():
             pass
 
     def _take(self, request: LeaseRequest) -> tuple[Policy, tuple[Device, ...]]:
         """Return the policy and the GPUs for a request; wait for them while our other calls are in the way."""
-        since, announced = request.came, False
+        since, announced = time.time(), False
         while request.wanted():
             ended, snapshot = self._look(since)
             request.snapshot = snapshot
@@ -265,66 +233,53 @@ class Leases:
                         continue
                     found = first(functools.partial(self._found, page, request, *one) for one in alternatives)
                     if found is not None:
-                        self._grant(page, request, found[1])
                         return found
                     changes = page.changes
-            except _Unnamed:  # reading them may take a second, in which nobody waits for the table
-                request.names = other_processes.names(snapshot)
+            except Unnamed:
+                request.names.found = names(snapshot)
                 continue
             if announced:
                 self._wait(changes, request)
-                request.names = None
-            if not announced:
+                request.names = Names()
+            else:
                 request.waiting()
                 announced = True
         raise Abandoned
 
-    def _grant(self, page: Page, request: LeaseRequest, devices: tuple[Device, ...]) -> None:
-        """Write what a call has from now on; remove its entry if it has no GPU."""
-        if not devices:
-            page.drop(request.number)
-            return
-        known = strangers(request.snapshot)
-        leased = (LeasedGpu(key(device.gpu), size(device), known=known) for device in devices)
-        page.put(replace(page.entries[request.number], requested=(), leased=tuple(leased)))
-
     def _found(
         self, page: Page, request: LeaseRequest, here: Policy, devices: tuple[Device, ...] | Refused | None
     ) -> tuple[Policy, tuple[Device, ...]] | None:
-        """Return the policy and the GPUs that a call gets under this process's policy `here`; None if it has to wait.
+        """Return the policy and the GPUs that a call gets now under this process's policy `here`; None if it waits.
+
+        What it has, or needs, is written into the ledger.
 
         Raises:
             Refused: it cannot have what it asks for.
         """
-        together = here.then(request.policy)
+        own, together = page.claims[request.number], here.then(request.policy)
         if isinstance(devices, Refused):
             raise devices
         if devices is None:
+            page.drop(request.number)
             return together, ()
-        chosen = self._chosen(page, request, devices)
-        return None if chosen is None else (request.settle(together, chosen), chosen)
-
-    def _chosen(self, page: Page, request: LeaseRequest, devices: tuple[Device, ...]) -> tuple[Device, ...] | None:
-        """Return the GPUs that a call gets now, if it is its turn; write what it needs into the table."""
-        own, requested = page.entries[request.number], tuple(key(device.gpu) for device in devices)
+        requested = tuple(key(device.gpu) for device in devices)
         renewed = replace(own, requested=requested, seen=time.monotonic())
         if own.requested:
-            page.entries[request.number] = renewed
+            page.claims[request.number] = renewed
         else:
             page.put(renewed)
-        before = (entry for number, entry in page.entries.items() if number < request.number and not entry.leased)
-        if any(not entry.requested and entry.slot == self._table.slot for entry in before):
+        before = (claim for number, claim in page.claims.items() if number < request.number and not claim.had)
+        if any(not claim.requested and claim.slot == self._ledger.slot for claim in before):
             return None  # a call of this process that came before is still looking at the GPUs
-
-        def names() -> Mapping[int, str]:
-            if request.names is None:
-                raise _Unnamed
-            return request.names
-
-        memory = held(request.snapshot or Snapshot(time=0.0))
-        chosen = allocation.choose(devices, memory, _others(page), request.count(devices), names)
+        memory, count = held(request.snapshot or Snapshot(time=0.0)), request.gpus or 1
+        count = len(devices) if request.for_all else count
+        chosen = allocation.choose(devices, memory, _others(page), count, request.names)
         # The calls ahead may wait for the very call that this process runs in.
-        return None if not host.in_worker and page.waits_behind(request.number, requested) else chosen
+        if chosen is None or (not host.in_worker and page.waits_behind(request.number, requested)):
+            return None
+        had = {key(device.gpu): size(device) for device in chosen}
+        page.put(replace(renewed, requested=(), had=had, known=strangers(request.snapshot)))
+        return together if request.for_all else allocation.settle(together, chosen), chosen
 
     def _look(self, since: float) -> tuple[int, Snapshot]:
         """Return how many leases had ended, and the GPUs as they were then or later, and not before `since`."""
@@ -336,35 +291,21 @@ class Leases:
             return self._seen
 
     def _wait(self, changes: int, request: LeaseRequest) -> None:
-        """Wait until something has changed in the table, or the call is no longer wanted; not for ever."""
+        """Wait until something has changed in the ledger, or the call is no longer wanted; not for ever."""
         until = time.monotonic() + _AGAIN
-        with self._changed:
-            self._waiting.add(request.number)
-            try:
-                while request.wanted() and self._known == changes and time.monotonic() < until:
-                    if time.monotonic() - self._looked < TICK:
-                        self._changed.wait(TICK)
-                    else:
-                        self._renew()
-            finally:
-                self._waiting.discard(request.number)
-
-    def _renew(self) -> None:
-        """Read the table, and renew the entries of all calls that wait in this process."""
-        with self._turn() as page:
-            self._looked = time.monotonic()
-            for number in self._waiting & page.entries.keys():
-                page.entries[number] = replace(page.entries[number], seen=self._looked)
+        while request.wanted() and self._known == changes and time.monotonic() < until:
+            with self._changed:
+                self._changed.wait_for(lambda: self._known != changes or not request.wanted(), TICK)
+            with self._turn() as page:
+                page.change(request.number, seen=time.monotonic())
 
     def _started(self, number: int, pid: int) -> None:
-        """Write the process of a call into what it has."""
+        """Note the process of a call in what it has."""
         with self._turn() as page:
-            if (entry := page.entries.get(number)) is not None:
-                known = tuple(replace(one, pid=pid, began=began(pid)) for one in entry.leased)
-                page.entries[number] = replace(entry, leased=known)
+            page.change(number, pid=pid)
 
 
-LEASES = Leases(lease_file.TABLE)
+LEASES = Leases(LEDGER)
 """The leases of this process."""
 
 os.register_at_fork(after_in_child=LEASES.forget)
@@ -460,7 +401,7 @@ def strangers(snapshot: Snapshot | None) -> tuple[int, ...]:
     return tuple(sorted(elsewhere(row.pid for row in rows)))
 
 
-def _others(page: Page) -> list[LeasedGpu]:
+def _others(page: Page) -> list[Claim]:
     """Return what all calls have, but those that this process runs in: it may use what these have."""
     ours = family() if host.in_worker else frozenset()
-    return [one for one in page.leased() if one.pid not in ours]
+    return [one for one in page.of_calls() if one.pid not in ours]

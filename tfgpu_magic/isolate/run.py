@@ -307,7 +307,7 @@ class _CallWatch:
 def setup(call: Call, lease: Lease, runner: str) -> Setup:
     """Return the setup of a call's process with what a lease gives it."""
     here = engine.current()
-    return Setup.here(
+    made = Setup.here(
         call,
         runner,
         lease.policy,
@@ -317,6 +317,7 @@ def setup(call: Call, lease: Lease, runner: str) -> Setup:
         asked_of_others=here.asked_of_all,
         configured=here.configured,
     )
+    return replace(made, claim=lease.number)
 
 
 def function_runner() -> str:

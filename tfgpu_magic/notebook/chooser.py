@@ -138,7 +138,7 @@ def _apply(do: Callable[[], Plan]) -> ChooserAnswer:
     reporter = magics(shell()).reporter
     if loads:
         reporter.note_idle()  # this runs in no cell
-    reporter.announce(wait=False)  # it is news for tables
+    reporter.announce()  # it is news for tables
     return ChooserAnswer({**answer, "loads": loads, "said": heard.getvalue().strip()})
 
 

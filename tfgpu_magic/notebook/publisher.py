@@ -1,4 +1,4 @@
-"""Publishes this process's report on the board; `reporter` decides when. It is slow to import."""
+"""Publishes this process's report on the board, and renews its claim; `reporter` decides when. It is slow to import."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import registry, self_report
 from tfgpu_magic.ground.report import Report
@@ -45,10 +46,13 @@ class Publisher:
         Args:
             busy: whether a cell or a job runs; None of a program, of which that means nothing.
             active: when one last began or ended, in seconds since the epoch; None of a program.
-            promises: as in `Report`.
+            promises: whether it may take what its policy allows; not if it only starts kernels, which claim that.
         """
+        before = LEDGER.own()
         try:
             report = self_report.brief()
+            claims = self_report.claims(report)
+            LEDGER.renew(before, claims if promises else dict.fromkeys(claims))
             self.ready = bool(registry.awake())
         except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
             report = Report(pid=os.getpid(), summary="")
@@ -61,7 +65,7 @@ class Publisher:
             busy=busy,
             active=active,
             used_since=self._used_since,
-            promises=promises,
+            slot=LEDGER.slot,
             kernel=kernel_id(sys.orig_argv),
         )
         with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile

@@ -31,8 +31,6 @@ from tfgpu_magic.notebook.report_schedule import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tfgpu_magic.notebook.publisher import Publisher
 
 PATIENCE = 1.0
@@ -58,14 +56,13 @@ class Reporter(UseWatch):
 
     def __init__(self, shell: Any = None, name: str = "", *, running: bool = False) -> None:
         super().__init__(shell, running=running)
-        host.reporter = self
+        host.announce = self.announce
         self._name, self._pid = name, os.getpid()
         self._has_kernels = False
         self.state = ReporterState(time.time(), program=shell is None, running=running)
         self._stepping = threading.Lock()
         self._publisher: Publisher | None = None
         self._publishing = threading.Lock()  # the thread publishes, and whoever announces
-        self._reported: list[Callable[[], object]] = []  # what to do when the next report is there
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="tfgpu_magic-reporter", daemon=True)
 
@@ -94,27 +91,17 @@ class Reporter(UseWatch):
             self._thread.join(PATIENCE)
         self._close()
 
-    def announce(self, done: Callable[[], object] = bool, *, wait: bool = True) -> None:
-        """Report at once, and return when other processes can read the report, or when it takes too long.
-
-        Args:
-            done: called when they can, or when there is no report.
-            wait: whether to return only then; if not, the thread reports, if there is one.
-        """
+    def announce(self) -> None:
+        """Report soon; without a thread, at once."""
         if self._forked() or self._ended.is_set():
-            done()
             return
-        self._reported.append(done)
-        threaded = self._thread.is_alive()
-        if (wait or not threaded) and self._publishing.acquire(timeout=PATIENCE):
+        if self._thread.is_alive():
+            self._wake.set()
+        elif self._publishing.acquire(timeout=PATIENCE):
             try:
                 self._publish()
             finally:
                 self._publishing.release()
-        elif threaded:
-            self._wake.set()
-        else:
-            done()
 
     def note_idle(self) -> None:
         """Note that the cell that loads the extension is none: IPython sends no event at the end of a silent one."""
@@ -172,14 +159,6 @@ class Reporter(UseWatch):
         return not self._ended.is_set()
 
     def _publish(self) -> None:
-        waiting = len(self._reported)
-        try:
-            self._make_report()
-        finally:
-            for _ in range(waiting):
-                self._reported.pop(0)()
-
-    def _make_report(self) -> None:
         if self._ended.is_set():
             return
         if self._publisher is None:
@@ -197,8 +176,6 @@ class Reporter(UseWatch):
         if self._publishing.acquire(timeout=PATIENCE):
             if self._publisher is not None:
                 self._publisher.close()
-            while self._reported:
-                self._reported.pop(0)()
             self._publishing.release()
 
     def _has_jobs(self) -> bool:

@@ -6,6 +6,7 @@ So whatever fails, each array is in one of the two places, and what was begun is
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import time
@@ -16,13 +17,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
+from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.engine import other_processes
+from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
 from tfgpu_magic.ground.report import Parked
 from tfgpu_magic.ground.units import MIB, rounded
-from tfgpu_magic.machine.board import wanted as wanted_board
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.parking import host_memory, without_gpu
 from tfgpu_magic.parking.frameworks import (
@@ -163,7 +165,7 @@ class MovedArrays:
             show(msg("Moving everything back to the GPU."))
             raise refusal(in_a_row([message_of(error), self._taken_back()])) from error
         finally:
-            host.announce(wait=True)
+            host.announce()
 
     def _take_out(self, found: Survey, wanted: Callable[[], bool], show: Show) -> None:
         whole = rounded(found.leaving)
@@ -216,18 +218,20 @@ class MovedArrays:
         try:
             _check_gpus(sizes)
             show(msg("Moving {whole} back to the GPU.", whole=whole))
+            _claim(sizes)
             while moved and wanted():
                 with host_memory.locked(_RETURN, wanted, lambda: show(_BEHIND)), self._lock:
                     lacking = _put_back(moved, wanted, tell)
                 if lacking is not None:
-                    wanted_board.note(lacking[:1])
+                    LEDGER.want(lacking[:1])
                     _give_back()  # what was freed, and a framework keeps
                     show(_no_room(*lacking))
                     time.sleep(_TRY_EVERY)
         finally:
+            _claim({})
             if not self._moved:
                 self._came_back, self.return_seconds = [*sizes], time.monotonic() - begun
-            host.announce(wait=False)
+            host.announce()
 
     def make_unreadable(self) -> None:
         """Make each read of what is in host memory raise an error from now on. All of that stays there for good."""
@@ -235,7 +239,7 @@ class MovedArrays:
         for one in sorted(self._moved, key=lambda one: isinstance(one, tensorflow.Variable)):  # PyTorch's may fail
             one.make_unreadable()
         self._readable = False
-        host.announce(wait=False)
+        host.announce()
 
     def in_host_memory(self, thing: object) -> tuple[Any, int, list[str]]:
         """Return a variable's or tensor's NumPy array, and of what has several a dict, as `without_gpu.arrays`."""
@@ -281,6 +285,15 @@ def _put_back(
         else:
             lacking = one.gpu, sizes[one.gpu]
     return lacking
+
+
+def _claim(sizes: Mapping[str, int]) -> None:
+    """Claim the room for what comes back, beside what is on the GPUs, so that others leave it; of nothing, none."""
+    held = Counter[str]()
+    for pool in registry.pools():
+        held[pool.gpu] += pool.taken or 0
+    with contextlib.suppress(Refused), LEDGER.turn() as page:  # whatever is wrong with the ledger, it comes back
+        page.have(LEDGER.slot, {gpu: size + held[gpu] for gpu, size in sizes.items()}, "return")
 
 
 def _batches(arrays: Sequence[Movable]) -> Iterator[Sequence[Movable]]:

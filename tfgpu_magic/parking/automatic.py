@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from concurrent import futures
 from typing import Any
 
+from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.answer import Document
 from tfgpu_magic.ground.host import UseWatch
 from tfgpu_magic.ground.message import Message, in_a_row, msg
 from tfgpu_magic.ground.units import seconds
-from tfgpu_magic.machine.board import wanted
 from tfgpu_magic.parking.kernel.process import Attempt, GatedProcess, uninterrupted
 from tfgpu_magic.policy.word import ParsedLine
 
@@ -86,7 +86,7 @@ class Automatic(UseWatch):
     def _try_to_park(self) -> float:
         """Park it, if anything of it is on a GPU and wanted there; return the seconds until the next look."""
         gpus = set(cuda.contexts())
-        if self._when_needed and not gpus & wanted.by_others():
+        if self._when_needed and not gpus & LEDGER.wanted_by_others():
             return CHECK_EVERY
         if gpus:
             self._park()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from types import MappingProxyType
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground import TENSORFLOW
@@ -276,6 +277,48 @@ class Plan:
     def hiding_all(self) -> Plan:
         """Return the plan with all GPUs kept from TensorFlow, and not from the other frameworks."""
         return self.doing(devices=(), show=True, growth=None)
+
+    def most(
+        self,
+        limits: Mapping[str, Sequence[int]],
+        imported: Collection[str],
+        changed: Mapping[str, Mapping[str, int | None]] = MappingProxyType({}),
+        *,
+        promised: bool = False,
+    ) -> dict[str, int]:
+        """Return the bytes of each GPU that the imported frameworks may take together; if none is, the most of any.
+
+        What only the ceiling allows a framework that is not imported is left out.
+
+        Args:
+            limits: those of TensorFlow's logical GPUs, by the GPU's UUID.
+            imported: the names of the frameworks that are imported.
+            changed: those that other code has set since of the other frameworks.
+            promised: whether what only the ceiling limits is left out: it grows, and promises nothing.
+        """
+        capped = {str(device.gpu.uuid) for device in self.devices if device.capped} if promised and self.grows else ()
+        of_all = any(request.limited for request in self.asked_of_all.memory)
+        asked = {TENSORFLOW: {uuid: sum(sizes) for uuid, sizes in limits.items() if uuid not in capped}}
+        for part in self.parts or ():
+            if of_all or part.framework in imported:
+                free = part.ceilings if promised else ()
+                now = {**part.limits, **changed.get(part.framework, {})}
+                asked[part.framework] = {uuid: size for uuid, size in now.items() if size and uuid not in free}
+        most: dict[str, int] = {}
+        for uuid in dict.fromkeys(uuid for found in asked.values() for uuid in found):
+            sizes = {name: found[uuid] for name, found in asked.items() if found.get(uuid)}
+            if sizes:
+                most[uuid] = sum(size for name, size in sizes.items() if name in imported) or max(sizes.values())
+        return most
+
+    def claims(self, imported: Collection[str]) -> dict[str, int | None]:
+        """Return the bytes of each GPU, by UUID, to which it lets the frameworks come; None where nothing limits them.
+
+        CUDA's context comes to them.
+        """
+        limits = {} if self.releases else {str(device.gpu.uuid): device.limits for device in self.devices}
+        most = self.most(limits, imported, promised=True)
+        return {uuid: most.get(uuid) for uuid in dict.fromkeys([*(str(one.gpu.uuid) for one in self.devices), *most])}
 
 
 def in_words(limits: Sequence[int], *, grows: bool, releases: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""What this user's other processes may yet take of each GPU, by their policies and leases, and what is left. Pure.
+"""What this user's other processes may yet take of each GPU, by their claims, and what is left. Pure.
 
 A promise is for one process and one GPU: the larger of what the process holds by the driver's account, and of what its
 policy lets it take, CUDA's context included. Growth without a limit, and TensorFlow's default, promise nothing. Other
@@ -7,16 +7,15 @@ users' memory counts as what the driver shows, since nobody can see their polici
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.ground.message import Message, in_a_row, listed, msg, warning
-from tfgpu_magic.ground.snapshot import Gpu, Snapshot
+from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy.memory import Figures, context_bytes
 
 if TYPE_CHECKING:
-    from tfgpu_magic.ground.report import GpuUse, Report
     from tfgpu_magic.policy.fit import Device
 
 MOST_NAMED = 5
@@ -31,14 +30,12 @@ class Promise(NamedTuple):
         pid: the process, as in `Report.pid`; None for an isolated call that has not started.
         size: bytes that it may hold in all, CUDA's context included; None where nothing limits it.
         held: bytes that it holds.
-        asked: when it asked, in seconds since the epoch.
     """
 
     gpu: str
     pid: int | None = None
     size: int | None = None
     held: int = 0
-    asked: float = 0.0
 
     @property
     def total(self) -> int:
@@ -49,56 +46,6 @@ class Promise(NamedTuple):
     def owed(self) -> int:
         """Bytes of the promise that it has not taken yet."""
         return self.total - self.held
-
-
-def gather(snapshot: Snapshot, reports: Iterable[Report], leases: Iterable[Promise] = ()) -> tuple[Promise, ...]:
-    """Return the promises of this user's other processes, in the order of asking.
-
-    Args:
-        snapshot: the machine's GPUs and what each process holds of them.
-        reports: the other processes' reports, each GPU by its UUID.
-        leases: what isolated calls have leased, without what they hold; one without a size has the GPU to itself. A
-            call may also post a report.
-    """
-    gpus = {str(gpu.uuid): gpu for gpu in snapshot.gpus}
-    held = {(process.gpu, process.pid): process.held for process in snapshot.processes}
-    found: dict[object, Promise] = {}
-    there = [_whole(lease, gpus[lease.gpu]) for lease in leases if lease.gpu in gpus]
-    for number, one in enumerate([*there, *(promise for report in reports for promise in _of(report, gpus))]):
-        now = held.get((gpus[one.gpu].label, one.pid or 0))
-        promise = one if now is None else _held(one, now, gpus[one.gpu])
-        name = number if one.pid is None else (one.gpu, one.pid)
-        found[name] = max(found.get(name, promise), promise, key=lambda each: each.total)
-    return tuple(sorted(found.values(), key=lambda each: each.asked))
-
-
-def _held(promise: Promise, size: int, gpu: Gpu) -> Promise:
-    """Return a promise with what is held of it.
-
-    What lacks no more than a CUDA context is taken: how large a context is was estimated.
-    """
-    lacks = (promise.size or 0) - size
-    taken = promise.size is not None and lacks <= context_bytes(gpu.total or 0)
-    return promise._replace(held=size, size=min(size, promise.size or 0) if taken else promise.size)
-
-
-def _whole(lease: Promise, gpu: Gpu) -> Promise:
-    """Return a lease with its size: where it has the GPU to itself, all that processes can have of it."""
-    if lease.size is not None or gpu.total is None:
-        return lease
-    return lease._replace(size=gpu.usable)
-
-
-def _of(report: Report, gpus: Mapping[str, Gpu]) -> Iterator[Promise]:
-    """Give what a process's report promises."""
-    for use in report.uses if report.promises else ():
-        if use.gpu in gpus:
-            size = _size(use, gpus[use.gpu])
-            yield Promise(gpu=use.gpu, pid=report.pid, size=size, held=use.taken or 0, asked=use.asked or 0.0)
-
-
-def _size(use: GpuUse, gpu: Gpu) -> int | None:
-    return None if use.limit is None else use.limit + context_bytes(gpu.total or 0)
 
 
 def owed(promises: Iterable[Promise], gpu: Gpu) -> int:

@@ -34,11 +34,11 @@ PARTS: dict[str, dict[str, str]] = {
         ("index", "reserved", "capability", "multiprocessors", "exclusive", "listed", "refused", "lost", "used_then"),
         "",
     ),
-    "own": dict.fromkeys(("gpu", "limit", "asked", "figures", "parked"), ""),
+    "own": dict.fromkeys(("gpu", "figures", "parked"), ""),
     "process": dict.fromkeys(("uid", "began", "cgroup"), ""),
     "owner": {"text": "owner", "pid": "", "kernel": ""},
     "notebook": {"name": ""},
-    "use": dict.fromkeys(("gpu", "logical", "limit", "asked"), ""),
+    "use": dict.fromkeys(("gpu", "logical"), ""),
     "shares": {"who": ""},
 }
 """The records in a row whose fields are the row's own members, by their field's name; with the fields that are sent by

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tfgpu_magic.claims import allocation
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.offers import offering
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
@@ -24,7 +25,7 @@ from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.call import APART, LEAVE, CellCall, CellText, Outcome
 from tfgpu_magic.isolate.cells.names import global_names, unbound
 from tfgpu_magic.isolate.cells.summary import summarise
-from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest, LeaseRequestForAll
+from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest
 from tfgpu_magic.isolate.process import exit_cause
 from tfgpu_magic.isolate.process.interrupt import handling_interrupts, noting_interrupt
 from tfgpu_magic.isolate.run import Run
@@ -32,7 +33,6 @@ from tfgpu_magic.isolate.sinks import Sink
 from tfgpu_magic.isolate.values import pickling, plain
 from tfgpu_magic.isolate.values.copies import copy_for_later
 from tfgpu_magic.isolate.values.pickling import Pickled
-from tfgpu_magic.leases import allocation
 from tfgpu_magic.machine.see import look
 
 _RUNNER = "tfgpu_magic.isolate.process.shell:cell"
@@ -220,13 +220,12 @@ class Cell:
         if gpus is None and not any(request.limited for request in policy.memory):
             inherited = engine.inherited().then(policy)
             return contextlib.nullcontext(Lease(inherited, look() if inherited.requests else None))
-        kind = LeaseRequest if gpus else LeaseRequestForAll
         what = allocation.gpus(gpus) if gpus else "GPU memory"
 
         def announce() -> None:
             self._say(msg("Waits for {what}, which other calls of yours have.", what=what))
 
-        return LEASES.lease(kind(policy, gpus, lambda: not self.running.stopped, announce))
+        return LEASES.lease(LeaseRequest(policy, gpus, lambda: not self.running.stopped, announce, for_all=not gpus))
 
     def _take(self, outcome: Outcome) -> str:
         """Take what the cell returns while its process still has it; ask for pieces if it cannot be had as a whole.

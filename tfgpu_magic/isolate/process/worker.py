@@ -23,6 +23,7 @@ from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any
 
+from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.frameworks import registry, self_report
 from tfgpu_magic.frameworks.runtime import RUNTIME
@@ -175,6 +176,9 @@ def _set_up(setup: Setup) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for inherit in setup.inheritance:
         inherit()
+    if setup.claim is not None:
+        with LEDGER.turn() as page:
+            page.change(setup.claim, worker=LEDGER.slot)
     sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # no constant; the old stream's output would be lost
     sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
     with contextlib.suppress(ValueError, AttributeError):

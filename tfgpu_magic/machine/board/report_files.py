@@ -138,7 +138,7 @@ class ReportFiles:
     def _read(self, name: str) -> Report | None:
         fd = self.place.open(name, os.O_RDWR)
         try:
-            pid = _holder(fd)
+            pid = holder(fd)
             if pid is None:
                 self.place.remove(name)
                 return None
@@ -162,9 +162,15 @@ class ReportFiles:
         return report.placed(pid or -int(name.rpartition("-")[2], 16) - 1, path)
 
 
-def _holder(fd: int) -> int | None:
-    """Return the pid of the process that holds a file's lock: 0 if it has no pid here, None if no process does."""
-    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+def holder(fd: int, start: int = 0, length: int = 0) -> int | None:
+    """Return the pid of the other process that has a lock: 0 if it has no pid here, None if no other process has one.
+
+    Args:
+        fd: the file's descriptor.
+        start: the first byte that may be locked.
+        length: how many; 0 is all from there.
+    """
+    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
     kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, request))
     return None if kind == fcntl.F_UNLCK else max(0, pid)
 

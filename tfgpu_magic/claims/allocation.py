@@ -1,22 +1,29 @@
-"""Decides which GPUs an isolated call gets beside this user's other calls, and with what policy. Pure.
+"""Decides which GPUs an isolated call gets beside this user's other calls, and what claims leave to others. Pure.
 
 Without a limit in its policy a call has a GPU to itself among our calls; with one it shares the GPU with others, as
-far as there is room. Our calls are those of every process of this user; `lease_file` holds them.
+far as there is room. Our calls are those of every process of this user; the `ledger` keeps their claims.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from tfgpu_magic.claims.claim import Claim
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.ground.message import Message, in_lines
-from tfgpu_magic.ground.snapshot import Gpu, Process
+from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy import fit
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import context_bytes, whole
 from tfgpu_magic.policy.policy import Policy, reference
+from tfgpu_magic.policy.promises import Promise
 from tfgpu_magic.policy.requests.visible import Visible
+
+if TYPE_CHECKING:
+    from tfgpu_magic.ground.report import Report
 
 
 def key(gpu: Gpu) -> str:
@@ -36,25 +43,6 @@ def size(device: Device) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class LeasedGpu:
-    """What one of our calls may take of one GPU.
-
-    Attributes:
-        gpu: the GPU's identifier, as `key` returns it.
-        size: bytes in all, CUDA's context included; None is the whole GPU.
-        pid: the call's process; None while it has none.
-        began: when that process began, in the system's ticks since its start: a pid alone may have been reused.
-        known: the pids of another namespace that were on the GPU before the call got it.
-    """
-
-    gpu: str
-    size: int | None
-    pid: int | None = None
-    began: int | None = None
-    known: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class ProcessMemory:
     """What each process holds of the GPUs now.
 
@@ -66,7 +54,7 @@ class ProcessMemory:
     processes: Sequence[Process] = ()
     strangers: frozenset[int] = frozenset()
 
-    def of(self, leased: Sequence[LeasedGpu], gpu: Gpu) -> list[int]:
+    def of(self, calls: Sequence[Claim], gpu: Gpu) -> list[int]:
         """Return how much of a GPU each of our calls there has taken of what it may.
 
         A call's process is found by its pid; if the driver reports pids of another namespace, it is taken to be the
@@ -75,11 +63,12 @@ class ProcessMemory:
         here = [row for row in self.processes if row.gpu == gpu.label]
         strange = {row.pid: row for row in here if row.pid in self.strangers}
         found: list[list[Process]] = []
-        for one in leased:
+        sizes = [one.had[key(gpu)] or 0 for one in calls]
+        for one, most in zip(calls, sizes, strict=True):
             own = [row for row in here if row.pid == one.pid]
             if not own and one.pid is not None:
                 new = [row for pid, row in strange.items() if pid not in one.known]
-                nearest = min(new, key=lambda row: (abs((row.held or 0) - (one.size or 0)), row.pid), default=None)
+                nearest = min(new, key=lambda row: (abs((row.held or 0) - most), row.pid), default=None)
                 own = [] if nearest is None else [strange.pop(nearest.pid)]
             found.append(own)
         held = [sum(row.held or 0 for row in own) for own in found]
@@ -87,9 +76,9 @@ class ProcessMemory:
             return held
         # No other process is there: what the driver does not report of each, it reports of all together.
         unattributed = gpu.used - sum(held)
-        for number, (one, own) in enumerate(zip(leased, found, strict=True)):
+        for number, (most, own) in enumerate(zip(sizes, found, strict=True)):
             if any(row.held is None for row in own):
-                held[number] = min(unattributed, one.size or 0)
+                held[number] = min(unattributed, most)
                 unattributed -= held[number]
         return held
 
@@ -97,7 +86,7 @@ class ProcessMemory:
 def choose(
     devices: Sequence[Device],
     held: ProcessMemory,
-    leased: Sequence[LeasedGpu],
+    calls: Sequence[Claim],
     count: int,
     names: Callable[[], Mapping[int, str]] = dict,
 ) -> tuple[Device, ...] | None:
@@ -106,7 +95,7 @@ def choose(
     Args:
         devices: the GPUs that it may have, as they are now, and what it would take of each.
         held: what each process holds on them now.
-        leased: what our other calls may take.
+        calls: what our other calls have.
         count: how many it needs.
         names: returns the program behind each pid; called only for the text of a refusal.
 
@@ -119,12 +108,12 @@ def choose(
     if len(devices) < count:
         there = f"there {'is' if len(devices) == 1 else 'are'} {len(devices) or 'none'}"
         raise Refused(f"{gpus(count)} for each call cannot be had: {there} here.", verdict=NOT_STARTED)
-    left = [_left(device, held, leased) for device in devices]
+    left = [_left(device, held, calls) for device in devices]
     fitting = [number for number, device in enumerate(left) if device is not None and not fit.problems([device])]
     if len(fitting) >= count:
         best = sorted(fitting, key=lambda number: -((left[number] or devices[number]).gpu.free or 0))
         return tuple(devices[number] for number in best[:count])
-    found = fit.problems([_at_best(device, leased) for device in devices])
+    found = fit.problems([_at_best(device, calls) for device in devices])
     if len(devices) - len(found) >= count:
         return None
     have = f"{len(devices) - len(found) or 'none'} ha{'s' if len(devices) - len(found) == 1 else 've'} room"
@@ -142,9 +131,9 @@ def _emptied(device: Device) -> Device:
     return device._replace(gpu=device.gpu._replace(free=device.gpu.usable))
 
 
-def places(devices: Sequence[Device], leased: Sequence[LeasedGpu], count: int) -> int:
+def places(devices: Sequence[Device], calls: Sequence[Claim], count: int) -> int:
     """Return how many calls of `count` GPUs each have room at once when no other call of ours runs; at least 1."""
-    fitting = [device for device in (_at_best(device, leased) for device in devices) if not fit.problems([device])]
+    fitting = [device for device in (_at_best(device, calls) for device in devices) if not fit.problems([device])]
     room = 0
     for device in fitting:
         needed = size(device)
@@ -152,24 +141,24 @@ def places(devices: Sequence[Device], leased: Sequence[LeasedGpu], count: int) -
     return max(1, room // count)
 
 
-def _left(device: Device, held: ProcessMemory, leased: Sequence[LeasedGpu]) -> Device | None:
+def _left(device: Device, held: ProcessMemory, calls: Sequence[Claim]) -> Device | None:
     """Return the GPU without what our calls may still take of it; None if it cannot be shared with them."""
-    gpu, ours = device.gpu, [one for one in leased if one.gpu == key(device.gpu)]
+    gpu, ours = device.gpu, [one for one in calls if key(device.gpu) in one.had]
     if not ours:
         return device
     if size(device) is None or gpu.free is None:
         return None
     free = gpu.free
     for one, taken in zip(ours, held.of(ours, gpu), strict=True):
-        if one.size is None:
+        if (most := one.had[key(gpu)]) is None:
             return None
-        free -= max(0, one.size - taken)
+        free -= max(0, most - taken)
     return device._replace(gpu=gpu._replace(free=max(0, free)))
 
 
-def _at_best(device: Device, leased: Sequence[LeasedGpu]) -> Device:
+def _at_best(device: Device, calls: Sequence[Claim]) -> Device:
     """Return the GPU as it may be when our calls there have ended: how much of it others hold is seen only then."""
-    if device.gpu.free is None or all(one.gpu != key(device.gpu) for one in leased):
+    if device.gpu.free is None or all(key(device.gpu) not in one.had for one in calls):
         return device
     return _emptied(device)
 
@@ -206,3 +195,36 @@ def settle(policy: Policy, devices: Sequence[Device]) -> Policy:
     ]
     _, _, cpus = policy.by_nature()  # the other requests are in the devices
     return Policy((*cpus, chosen, *dict.fromkeys(memory)))
+
+
+def promises(
+    snapshot: Snapshot, claims: Iterable[Claim], reports: Mapping[int, Report] = MappingProxyType({})
+) -> tuple[Promise, ...]:
+    """Return what claims promise of the machine's GPUs, in their order.
+
+    What lacks no more than a CUDA context is taken: how large a context is was estimated.
+
+    Args:
+        snapshot: the GPUs, and what each process holds of them.
+        claims: those of other processes, and of calls.
+        reports: the other processes' reports by their numbers in the ledger: if the driver does not list a process by
+            its pid, what its frameworks report counts as held.
+    """
+    gpus = {key(gpu): gpu for gpu in snapshot.gpus}
+    holding = {(row.gpu, row.pid): row.held for row in snapshot.processes}
+    found: dict[object, Promise] = {}
+    for claim in claims:
+        is_call = claim.kind == "call"
+        report = None if is_call else reports.get(claim.slot)
+        pid = claim.pid if report is None else report.pid
+        reported = {} if report is None else {use.gpu: use.taken for use in report.uses}
+        for gpu in [gpus[uuid] for uuid in claim.had if uuid in gpus]:
+            most, context = claim.had[key(gpu)], context_bytes(gpu.total or 0)
+            most = gpu.usable if is_call and most is None else most if is_call or most is None else most + context
+            held = holding.get((gpu.label, pid or 0))
+            if held is not None and most is not None and most - held <= context:
+                most = min(most, held)
+            held = reported.get(key(gpu)) or 0 if held is None else held
+            promise, name = Promise(key(gpu), pid, most, held), (key(gpu), claim.number if is_call else -1 - claim.slot)
+            found[name] = max(found.get(name, promise), promise, key=lambda each: each.total)
+    return tuple(found.values())

@@ -1,0 +1,1 @@
+"""What processes and calls claim of the GPUs."""

@@ -1,1 +1,0 @@
-"""Which call may use which GPU now: the table of leases on the board, and the choice among GPUs."""
