@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tfgpu_magic.engine import enforcement, other_processes
+from tfgpu_magic.engine import enforcement, other_processes, room
 from tfgpu_magic.engine.enforcement import look_well
 from tfgpu_magic.engine.other_processes import OtherProcesses
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.frameworks import NAMES
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
-from tfgpu_magic.ground import TENSORFLOW, phrases
+from tfgpu_magic.ground import TENSORFLOW, phrases, units
 from tfgpu_magic.ground.answer import Document, grid, headline
 from tfgpu_magic.ground.host import here, host
-from tfgpu_magic.ground.message import Message, listed, msg
+from tfgpu_magic.ground.message import Message, in_lines, listed, msg
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.leases.allocation import key
 from tfgpu_magic.machine.board import wanted
 from tfgpu_magic.machine.see import look
-from tfgpu_magic.policy import parser
+from tfgpu_magic.policy import parser, promises
 from tfgpu_magic.policy.decide import Frameworks, decide, foreseen, renew, waits
 from tfgpu_magic.policy.memory import capacity
 from tfgpu_magic.policy.plan import Plan
@@ -66,7 +66,11 @@ def plan(
 
 
 def apply(
-    policy: str | Policy, *, frameworks: Frameworks = "tensorflow", see: Callable[[], Snapshot] = look_well
+    policy: str | Policy,
+    *,
+    frameworks: Frameworks = "tensorflow",
+    see: Callable[[], Snapshot] = look_well,
+    wait: float | str | None = None,
 ) -> Plan:
     """Set this process's TensorFlow up, whole or not at all; before or after its import, before its first op.
 
@@ -76,21 +80,53 @@ def apply(
         policy: words such as ``limit 2GiB``, or a policy made of them.
         frameworks: whether it is for TensorFlow, or for all: PyTorch and JAX too.
         see: returns a snapshot of the GPUs; by default one taken now.
+        wait: how long to wait at the most if other processes hold too much: seconds, or a text such as ``"30m"``.
+            Those of your processes that wait for the same GPU go on in the order in which they came. None does not
+            wait.
 
     Returns:
-        The plan that is in force, or waits.
+        The plan that is in force, or waits for TensorFlow's import.
 
     Raises:
-        PolicyError: the words are no policy.
-        Refused: the policy cannot be enforced; nothing was changed.
+        PolicyError: the words are no policy, or `wait` is no time.
+        Refused: the policy cannot be enforced, or there was no room for it in time; nothing was changed.
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy
+    attempt = partial(_apply, asked, frameworks, see, waits=wait is not None)
+    return in_time(attempt, asked, wait, frameworks=frameworks, see=see)
+
+
+def in_time(
+    attempt: Callable[[], Plan],
+    asked: Policy,
+    wait: float | str | None,
+    *,
+    frameworks: Frameworks = "tensorflow",
+    see: Callable[[], Snapshot] = look_well,
+) -> Plan:
+    """Return the plan that `attempt` makes of a policy: now, or if `wait` is given, once others leave room for it.
+
+    The further arguments, and what is raised, are as of `apply`.
+    """
+    limit = None if wait is None else units.seconds(wait)  # a mistake is told also if there is room
+    gpus = [] if limit is None else _attainable(asked, frameworks, see())
+    if limit is None or not gpus:
+        return attempt()
+    return room.wait_for(
+        attempt, lambda: _plan(asked, frameworks, see(), other_processes.now(), waits=True), gpus, limit
+    )
+
+
+def _apply(asked: Policy, frameworks: Frameworks, see: Callable[[], Snapshot], *, waits: bool) -> Plan:
+    """Do what `apply` does, at once; `waits` is as of `_plan`."""
     snapshot = see()
     with other_processes.settling(Policy((*current().asked, *asked))) as processes:
         try:
-            made = _plan(asked, frameworks, snapshot, processes)
+            made = _plan(asked, frameworks, snapshot, processes, waits=waits)
         except Refused as error:
             wanted.note(error.retryable)
+            if error.retryable and not waits:
+                error.args = (error.reason.or_waiting(asked),)
             raise
         if not made.in_force:
             enforcement.enforce(made)
@@ -280,23 +316,55 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
     return rows
 
 
-def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses) -> Plan:
-    """Return the plan for words of now; a refusal says on which GPUs others' giving way would change it."""
+def _plan(
+    asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses, *, waits: bool = False
+) -> Plan:
+    """Return the plan for words of now; a refusal says on which GPUs others' giving way would change it.
 
-    def planned(snapshot: Snapshot, processes: OtherProcesses, names: _Names = other_processes.names) -> Plan:
-        process = _with_what_waits(processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
-        return _decide(frameworks, asked, snapshot, process, names)
-
+    If it `waits`, what is promised to others and not taken yet is no room.
+    """
     try:
-        return planned(snapshot, processes)
+        return _planned(asked, frameworks, snapshot, processes, waits=waits)
     except Refused as error:
         if not isinstance(error, TooLate):
-            empty = [gpu if gpu.free is None else gpu._replace(free=gpu.usable) for gpu in snapshot.gpus]
-            with contextlib.suppress(Refused):
-                # Nobody reads its refusal, and so no names.
-                would = planned(snapshot._replace(gpus=tuple(empty)), OtherProcesses(), lambda *_: {})
-                error.retryable = [key(device.gpu) for device in would.devices]
+            error.retryable = _attainable(asked, frameworks, snapshot)
         raise
+
+
+def _planned(
+    asked: Policy,
+    frameworks: Frameworks,
+    snapshot: Snapshot,
+    processes: OtherProcesses,
+    names: _Names = other_processes.names,
+    *,
+    waits: bool = False,
+) -> Plan:
+    process = _with_what_waits(processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
+    made = _decide(frameworks, asked, snapshot, process, names)
+    owners = partial(names, snapshot, process.promises)
+    if waits and (passed := promises.notes(made.devices, process.promises, owners)):
+        raise Refused(in_lines(passed))
+    return made
+
+
+def _attainable(asked: Policy, frameworks: Frameworks, snapshot: Snapshot) -> list[str]:
+    """Return the GPUs, by their `key`, on which a policy could be had if other processes held nothing.
+
+    They are none if the policy is in force already.
+    """
+    found: list[str] = []
+    gpus = [gpu if gpu.free is None else gpu._replace(free=gpu.usable) for gpu in snapshot.gpus]
+    with contextlib.suppress(Refused):
+        while True:
+            # Nobody reads its refusal, and so no names.
+            would = _planned(asked, frameworks, snapshot._replace(gpus=tuple(gpus)), OtherProcesses(), lambda *_: {})
+            new = [one for one in (key(device.gpu) for device in would.devices) if one not in found]
+            if would.in_force or not new:
+                break
+            found += new
+            gpus = [gpu._replace(free=0) if key(gpu) in new else gpu for gpu in gpus]  # a pick has others to choose
+    return found
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:

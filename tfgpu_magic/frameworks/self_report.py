@@ -11,7 +11,7 @@ from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
-from tfgpu_magic.ground import TENSORFLOW
+from tfgpu_magic.ground import TENSORFLOW, host
 from tfgpu_magic.ground.message import MAGIC, Message, msg
 from tfgpu_magic.ground.report import GpuUse, LogicalGpu, Parked, Report
 from tfgpu_magic.ground.snapshot import Snapshot
@@ -60,6 +60,7 @@ def report(snapshot: Snapshot) -> Report:
         uses=tuple(uses),
         notes=tuple(dict.fromkeys(_notes(process, plan, snapshot))),
         stage=process.stage.value,
+        waits=host.waits,
     )
 
 
@@ -76,7 +77,7 @@ def brief() -> Report:
         replace(use, limit=None if use.parked.size else promised.get(use.gpu))  # others may have the room meanwhile
         for use in _uses(process, plan, {}, limits, changed)
     )
-    return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value)
+    return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value, waits=host.waits)
 
 
 def after_exit(snapshot: Snapshot) -> Snapshot:

@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 RESTART = "--restart"
 """The flag of the magic that restarts this kernel when it is too late, and applies the policy in the new one."""
+WAIT = "--wait"
+"""The flag that waits for room on the GPUs if other processes hold too much of them."""
 
 
 class Severity(enum.Enum):
@@ -39,11 +41,13 @@ class Line(NamedTuple):
             place of the line that was refused. ``help`` explains the words, ``magic`` is the magic's name, and
             ``setting`` sets an environment variable.
         restarts: whether it restarts the kernel.
+        waits: whether it waits for room.
     """
 
     words: str = ""
     kind: Literal["line", "above", "try", "help", "magic", "setting"] = "line"
     restarts: bool = False
+    waits: bool = False
 
 
 Fact: TypeAlias = "Message | Line | str | int | float | bool | Sequence[Fact] | Mapping[str, Fact] | None"
@@ -94,16 +98,23 @@ class Message(NamedTuple):  # no dataclass, whose import takes a third of what a
         """The lines that can be run in place of the one that was refused, the nearest first."""
         return tuple(part for part in IPYTHON.parts(self) if isinstance(part, Line) and part.kind == "try")
 
-    def offering(self, lead: str, tries: Iterable[object], *, restarts: bool = False) -> Message:
-        """Return the message with lines to try next; without any, the message as it is.
+    def offering(self, lead: str, tries: Iterable[object], *, restarts: bool = False, waits: bool = False) -> Message:
+        """Return the message with lines to try next, behind those that it has; without any, the message as it is.
 
         Args:
             lead: the text that introduces them.
             tries: the words of each, the nearest first.
             restarts: whether each restarts the kernel.
+            waits: whether each waits for room.
         """
-        lines = [Line(str(words), "try", restarts) for words in tries]
-        return self.then(msg("{lead}{lines}", lead=lead, lines=joined("\n  ", lines))) if lines else self
+        before = Message(self.next, self.facts)
+        lines = [Line(str(words), "try", restarts, waits) for words in tries]
+        more = msg("{before}{lead}{lines}", before=before, lead=lead, lines=joined("\n  ", lines))
+        return self.then(more) if lines else self
+
+    def or_waiting(self, words: object) -> Message:
+        """Return the message with a line that waits for room, behind those that it has."""
+        return self.offering("\nWaits for room:\n  ", [words], waits=True)
 
     def then(self, next: Message) -> Message:  # noqa: A002
         """Return the message with what to do next."""
@@ -124,7 +135,7 @@ class FrontEnd:
     def line(self, line: Line) -> str:
         """Return a line as it is typed here."""
         start = self._above if self._above and line.kind == "try" else f"%{self.magic}"
-        words = f"{line.words} {RESTART}" if line.restarts else line.words
+        words = " ".join(filter(None, [line.words, RESTART * line.restarts, WAIT * line.waits]))
         match line.kind:
             case "above":
                 return f"%%{self.magic} {words}"

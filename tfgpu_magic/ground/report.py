@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgpu_magic.ground import TENSORFLOW
+from tfgpu_magic.ground.host import Waits
 from tfgpu_magic.ground.message import Message
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class Report:
         used_since: when it was first seen to have taken memory, in seconds since the epoch; None if it has none.
         promises: whether it may take what its uses allow; not where a program only starts kernels, which report that.
         kernel: the kernel's id (`pids.kernel_id`); empty of a program.
+        waits: its wait for room, which goes on or was the last one; None if there was none, or it had no room.
     """
 
     pid: int
@@ -134,6 +136,7 @@ class Report:
     used_since: float | None = None
     promises: bool = True
     kernel: str = ""
+    waits: Waits | None = None
 
     @property
     def goes_on(self) -> bool:
@@ -168,7 +171,8 @@ class Report:
         try:
             fields = json.loads(text)
             uses = tuple(map(_use, fields["uses"]))
-            return _made(cls, {**fields, "uses": uses, "notes": ()})
+            waits = Waits(*found) if (found := fields.get("waits")) else None
+            return _made(cls, {**fields, "uses": uses, "notes": (), "waits": waits})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a report: {error}") from error
 

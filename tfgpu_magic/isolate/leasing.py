@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tfgpu_magic.engine import engine, other_processes
+from tfgpu_magic.engine.room import Wait
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.message import in_a_row, in_lines, msg
@@ -56,6 +57,7 @@ class Lease:
         devices: its own GPUs; none if there is no GPU to share out.
         environment: further environment variables for its process.
         started: to be called with its process's pid, once it has one.
+        wait: seconds for which its process is to wait for room; None does not wait.
     """
 
     policy: Policy
@@ -63,6 +65,7 @@ class Lease:
     devices: tuple[Device, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     started: Callable[[int], None] = lambda _: None
+    wait: float | None = None
 
 
 class Abandoned(Exception):
@@ -77,7 +80,8 @@ class LeaseRequest:
         policy: the call's policy, in addition to the policy of this process.
         gpus: how many GPUs; None is one, if there is one.
         wanted: returns whether the call still wants them; called again at each `Leases.stir`.
-        waiting: called once if it has to wait.
+        waiting: called once if it has to wait for our other calls.
+        wait: how it waits for other programs; None does not.
         came: when it came, in seconds since the epoch.
         number: its number in the lease table.
         snapshot: the GPUs, as they were last seen for it; None before.
@@ -88,6 +92,7 @@ class LeaseRequest:
     gpus: int | None = None
     wanted: Callable[[], bool] = lambda: True
     waiting: Callable[[], None] = lambda: None
+    wait: Wait | None = None
     came: float = field(default_factory=time.time)
     number: int = 0
     snapshot: Snapshot | None = None
@@ -140,8 +145,9 @@ class LeaseRequestForAll(LeaseRequest):
         return together
 
     def refuse(self, error: Refused) -> None:
-        """Ignore the refusal: applying the policy raises it."""
-        del error
+        """Ignore the refusal: applying the policy raises it, if it was not waited for."""
+        if self.wait is not None:
+            raise error
 
 
 class _Unnamed(Exception):
@@ -206,7 +212,8 @@ class Leases:
                     number=request.number, slot=self._table.slot, seen=time.monotonic(), came=request.came
                 )
             try:
-                policy, devices = self._take(request)
+                with request.wait or contextlib.nullcontext():
+                    policy, devices = self._take(request)
             except Refused as error:
                 wanted.note(error.retryable)
                 request.refuse(error)
@@ -255,6 +262,7 @@ class Leases:
         """Return the policy and the GPUs for a request; wait for them while our other calls are in the way."""
         since, announced = request.came, False
         while request.wanted():
+            refused: Refused | None = None
             ended, snapshot = self._look(since)
             request.snapshot = snapshot
             since = time.time() - _FRESH
@@ -263,7 +271,12 @@ class Leases:
                 with self._turn() as page:
                     if page.ended != ended:  # the snapshot has, as if others', what a call held that ended meanwhile
                         continue
-                    found = first(functools.partial(self._found, page, request, *one) for one in alternatives)
+                    try:
+                        found = first(functools.partial(self._found, page, request, *one) for one in alternatives)
+                    except Refused as error:
+                        if request.wait is None or not error.retryable:
+                            raise
+                        found, refused = None, error
                     if found is not None:
                         self._grant(page, request, found[1])
                         return found
@@ -271,10 +284,13 @@ class Leases:
             except _Unnamed:  # reading them may take a second, in which nobody waits for the table
                 request.names = other_processes.names(snapshot)
                 continue
-            if announced:
+            if refused is not None and request.wait is not None:
+                self._wait(changes, request, request.wait.go_on(refused))
+                since, request.names = time.time(), None
+            elif announced:
                 self._wait(changes, request)
                 request.names = None
-            if not announced:
+            else:
                 request.waiting()
                 announced = True
         raise Abandoned
@@ -335,9 +351,9 @@ class Leases:
                 self._seen = (ended, see())
             return self._seen
 
-    def _wait(self, changes: int, request: LeaseRequest) -> None:
-        """Wait until something has changed in the table, or the call is no longer wanted; not for ever."""
-        until = time.monotonic() + _AGAIN
+    def _wait(self, changes: int, request: LeaseRequest, seconds: float = _AGAIN) -> None:
+        """Wait until something has changed in the table, or the call is no longer wanted; so long at the most."""
+        until = time.monotonic() + seconds
         with self._changed:
             self._waiting.add(request.number)
             try:

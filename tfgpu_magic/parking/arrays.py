@@ -16,13 +16,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from tfgpu_magic.engine import other_processes
+from tfgpu_magic.engine import other_processes, room
 from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
 from tfgpu_magic.ground.report import Parked
 from tfgpu_magic.ground.units import MIB, rounded
-from tfgpu_magic.machine.board import wanted as wanted_board
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.parking import host_memory, without_gpu
 from tfgpu_magic.parking.frameworks import (
@@ -51,7 +50,6 @@ Show: TypeAlias = Callable[[Message], object]
 _RETURN = "unpark-1"
 """The lock of this user's processes that come back."""
 
-_TRY_EVERY = 1.0  # seconds between two attempts to come back
 _BEHIND = msg("Another process of yours is moving its memory, and this one comes after it.")
 
 _BATCH = 64 * MIB  # bytes of small arrays for which room in host memory is asked at once
@@ -216,14 +214,13 @@ class MovedArrays:
         try:
             _check_gpus(sizes)
             show(msg("Moving {whole} back to the GPU.", whole=whole))
-            while moved and wanted():
-                with host_memory.locked(_RETURN, wanted, lambda: show(_BEHIND)), self._lock:
-                    lacking = _put_back(moved, wanted, tell)
-                if lacking is not None:
-                    wanted_board.note(lacking[:1])
-                    _give_back()  # what was freed, and a framework keeps
-                    show(_no_room(*lacking))
-                    time.sleep(_TRY_EVERY)
+            with room.Wait(show) as wait:
+                while moved and wanted():
+                    with host_memory.locked(_RETURN, wanted, lambda: show(_BEHIND)), self._lock:
+                        lacking = _put_back(moved, wanted, tell)
+                    if lacking is not None:
+                        _give_back()  # what was freed, and a framework keeps
+                        time.sleep(wait.go_on(refusal(_no_room(*lacking), retryable=lacking[:1])))
         finally:
             if not self._moved:
                 self._came_back, self.return_seconds = [*sizes], time.monotonic() - begun
@@ -343,7 +340,7 @@ def _no_room(uuid: str, size: int) -> Message:
     snapshot = look()
     gpu = next((gpu for gpu in snapshot.gpus if gpu.uuid == uuid), None)
     name = "The GPU" if gpu is None else f"GPU {gpu.label}"
-    waits = msg("{gpu} does not have {size} free yet. Trying again every second.", gpu=name, size=rounded(size))
+    waits = msg("{gpu} does not have {size} free yet.", gpu=name, size=rounded(size))
     names = other_processes.names(snapshot)
     return in_lines([waits, *([] if gpu is None else holders(gpu, snapshot.processes, names))])
 

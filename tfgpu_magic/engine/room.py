@@ -1,0 +1,229 @@
+"""Waits for room on GPUs: the queue of this user's processes in the lease table, and what shows and ends every wait.
+
+Who came first for one of these GPUs goes first. Programs of others have no order, and neither has a line that does not
+wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.frameworks import import_hook
+from tfgpu_magic.ground import host, phrases
+from tfgpu_magic.ground.answer import Document
+from tfgpu_magic.ground.host import Waits
+from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
+from tfgpu_magic.leases.lease_file import TABLE, LeaseEntry
+from tfgpu_magic.machine.board import wanted
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+T = TypeVar("T")
+
+TRY_EVERY = 1.0
+"""Seconds between two attempts."""
+SOON = 0.7
+"""Seconds that need no explanation."""
+
+_BAR = 20  # characters
+_BEHIND = msg("Another process of yours waits for the same GPU, and came first.")
+_ENDS = "It goes on by itself as soon as there is room; an interrupt ends the wait."
+_ORDER = msg(
+    "Those of your notebooks and programs that wait for the same GPU go on in the order in which they came. Programs "
+    "of others have no order: one of them may take the room first."
+)
+
+
+class ProgressDisplay:
+    """What goes on below one cell: in a notebook in one place, elsewhere in lines.
+
+    Args:
+        shell: IPython's shell; None in a program.
+
+    Attributes:
+        live: whether a message takes the place of the one before.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self.live, self._shell = hasattr(shell, "kernel"), shell
+        self._begun = self._shown_at = time.monotonic()
+        self._message: Message | None = None
+        self._place, self._shown = os.urandom(8).hex(), False
+
+    def __call__(self, message: Message | None) -> None:
+        """Show a message, if there is any, in place of the one before, if the cell has waited long enough."""
+        now = time.monotonic()
+        if message is None or message == self._message or now - self._begun < SOON:
+            return
+        if self._message is not None and not self.live and now - self._shown_at < TRY_EVERY:
+            return
+        self._shown_at = now
+        self.show_now(message)
+
+    def show_now(self, message: Message) -> None:
+        """Show a message in place of the one before."""
+        self._message, document = message, Document(*str(message).splitlines())
+        if self._shell is None:
+            import_hook.tell(document.text())
+        elif not self.live:
+            print(document, flush=True)
+        else:
+            data, metadata = self._shell.display_formatter.format(document)
+            self._shell.display_pub.publish(data, metadata, transient={"display_id": self._place}, update=self._shown)
+            self._shown = True
+
+
+class Wait:
+    """A wait for room, which begins with the first `go_on`, and which other processes see until its block ends.
+
+    Args:
+        show: takes messages on the wait.
+        limit: seconds that it takes at the most; None has no end.
+        live: whether it is to be shown again as it goes on.
+        reported: whether other processes see it: this process does nothing else meanwhile.
+    """
+
+    def __init__(
+        self,
+        show: Callable[[Message], object],
+        limit: float | None = None,
+        *,
+        live: bool = True,
+        reported: bool = True,
+    ) -> None:
+        self._show, self._limit, self._live, self._reported = show, limit, live, reported
+        self._gpus: tuple[str, ...] = ()
+        self._since: float | None = None
+        self._begun = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if self._since is not None:
+            now = time.time()
+            self._report(None if error else Waits(gpus=self._gpus, since=self._since, room=now))
+            text = "Waited for room from {since} to {end}."
+            self._show(msg(text, since=phrases.clock(self._since), end=phrases.clock(now)))
+
+    def go_on(self, why: Refused) -> float:
+        """Show why it goes on, and return the seconds until the next attempt.
+
+        Args:
+            why: why there is no room now.
+
+        Raises:
+            Refused: it has taken as long as it may.
+        """
+        first = self._since is None
+        if self._since is None:
+            self._since, self._begun, self._gpus = time.time(), time.monotonic(), tuple(why.retryable)
+            self._report(Waits(gpus=self._gpus, since=self._since))
+        wanted.note(why.retryable)
+        left = TRY_EVERY if self._limit is None else self._begun + self._limit - time.monotonic()
+        if left <= 0:
+            over = msg("There was no room within {time}.", time=phrases.seconds(self._limit or 0.0))
+            raise Refused(in_a_row([over, why.reason]), verdict=why.verdict, retryable=why.retryable)
+        if first or self._live:
+            self._show(
+                in_lines(
+                    [
+                        in_a_row([self._head(self._since, left), _ENDS]),
+                        why.reason.alone,
+                        _ORDER if self._limit else None,
+                    ]
+                )
+            )
+        return min(left, TRY_EVERY)
+
+    def _head(self, since: float, left: float) -> Message:
+        begun = phrases.clock(since)
+        if self._limit is None:
+            return msg("Waiting for room since {since}.", since=begun)
+        full = int(_BAR * (1 - left / self._limit))
+        bar, end = "█" * full + "░" * (_BAR - full), phrases.clock(since + self._limit)
+        return msg("Waiting for room since {since} {bar} until {end} at the latest.", since=begun, bar=bar, end=end)
+
+    def _report(self, waits: Waits | None) -> None:
+        if self._reported:
+            host.waits = waits
+            host.announce(wait=False)
+
+
+def below_cell(limit: float) -> Wait:
+    """Return a wait of so many seconds that is shown here: below the cell, or beside a program's errors."""
+    display = ProgressDisplay(host.shell())
+    return Wait(display if display.live else display.show_now, limit, live=display.live)
+
+
+def wait_for(attempt: Callable[[], T], check: Callable[[], object], gpus: Sequence[str], limit: float) -> T:
+    """Return what `attempt` returns as soon as there is room, and nobody who came first waits for one of these GPUs.
+
+    Args:
+        attempt: does what needs the room.
+        check: raises `Refused` if there is no room, and does nothing else.
+        gpus: the GPUs that it may need, by their `allocation.key`.
+        limit: seconds to wait at the most.
+
+    Raises:
+        Refused: there was no room in time, or the wait was interrupted in a notebook or a session; or nobody's giving
+            way would help.
+    """
+    with _queued(gpus) as is_first, below_cell(limit) as wait:
+        while True:
+            try:
+                with _interruptible():
+                    first = is_first()
+                    check()
+                if first:
+                    return attempt()
+                why = Refused(_BEHIND, retryable=gpus)
+            except Refused as error:
+                if not error.retryable:
+                    raise
+                why = error
+            with _interruptible():
+                time.sleep(wait.go_on(why))
+
+
+@contextlib.contextmanager
+def _queued(gpus: Sequence[str]) -> Iterator[Callable[[], bool]]:
+    """Queue for these GPUs in a block, and yield what returns whether nobody came first who waits for one of them.
+
+    It has to be called at least every `lease_file.ABSENT` seconds: else this process is passed over.
+    """
+    with TABLE.turn() as page:
+        entry = LeaseEntry(
+            number=page.number(), slot=TABLE.slot, seen=time.monotonic(), came=time.time(), requested=tuple(gpus)
+        )
+        page.put(entry)
+
+    def is_first() -> bool:
+        with TABLE.turn() as page:
+            page.entries[entry.number] = replace(entry, slot=TABLE.slot, seen=time.monotonic())
+            # Who is ahead may wait for the very call that this process runs in.
+            return host.in_worker or not page.waits_behind(entry.number, gpus)
+
+    try:
+        yield is_first
+    finally:
+        with TABLE.turn() as page:
+            page.drop(entry.number)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Have an interrupt end the wait as a refusal does, if there is a cell below which that is shown."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if host.shell() is None:  # a program may handle it
+            raise
+        raise Refused("The wait for room was interrupted.") from None
