@@ -118,7 +118,7 @@ def test_an_interrupt_ends_the_wait_with_nothing_applied(machine: Machine, serve
         before = notebook.run("%tf_gpu plan")
         request, _ = begin(notebook.client, "%tf_gpu limit 60% --wait")
         rows = waiting(machine)
-        server.call(f"kernels/{notebook.kernel}/interrupt", {})  # as JupyterLab's menu does, and the panel
+        server.open(f"api/kernels/{notebook.kernel}/interrupt", {}).close()  # as JupyterLab's menu does, and the panel
         reply = reply_to(notebook.client, request)
         after, there = notebook.run("%tf_gpu plan"), waiting(machine)
 
