@@ -14,9 +14,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import start_new_kernel
 
-from tests.jupyter import Client, Notebook, Server, execute, reply_to, serving
+from tests.jupyter import Notebook, Server, execute, reply_to, serving
 from tests.processes import QUIET
 from tests.sizes import GIB
 from tests.waiting import until
@@ -62,7 +63,7 @@ def notebooks(server: Server, *names: str) -> Iterator[list[Notebook]]:
         yield started
 
 
-def shown(client: Client, part: str) -> str:
+def shown(client: BlockingKernelClient, part: str) -> str:
     """Wait for an output of the running cell that has a part, and return it."""
 
     def output() -> str:
@@ -72,9 +73,9 @@ def shown(client: Client, part: str) -> str:
     return until(output, lambda text: part in text, every=0.0)
 
 
-def begin(client: Client, line: str, part: str = "Waiting for room since") -> tuple[str, str]:
+def begin(client: BlockingKernelClient, line: str) -> tuple[str, str]:
     """Send a line that waits, and return its request and what it shows."""
-    return client.execute(line), shown(client, part)
+    return client.execute(line), shown(client, "Waiting for room since")
 
 
 def status(machine: Machine) -> str:
@@ -149,8 +150,9 @@ def test_nbconvert_ends_with_the_error_when_the_time_is_over(
     machine: Machine, holder: Neighbour, tmp_path: Path
 ) -> None:
     cells = ["%load_ext tfgpu_magic", "%tf_gpu limit 60% --wait 1s", "open('went on', 'w')"]
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    nbformat.write(book, tmp_path / "one.ipynb")
+    new = nbformat.v4
+    book = new.new_notebook(cells=[new.new_code_cell(cell) for cell in cells])  # type: ignore[no-untyped-call]
+    nbformat.write(book, tmp_path / "one.ipynb")  # type: ignore[no-untyped-call]
     command = [sys.executable, "-m", "nbconvert", "--execute", "--to", "notebook", "one.ipynb"]
     done = subprocess.run(command, cwd=tmp_path, env=machine.environ(), capture_output=True, text=True)
 

@@ -122,7 +122,7 @@ def _variables(policy: str, words: Sequence[str], wait: str | None) -> dict[str,
 
     def planned() -> Plan:
         wanted, which = parser.parse(policy), frameworks(policy)
-        return engine.in_time(lambda: engine.plan(wanted, frameworks=which), wanted, wait, frameworks=which)
+        return engine.in_time(lambda: engine.plan(wanted, frameworks=which), wanted, wait, which)
 
     plan = in_shell(planned, partial(_line, words))
     # Beside Keras' other backends TensorFlow is kept from the GPUs, too: that was not asked, and no variable says it.

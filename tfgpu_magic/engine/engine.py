@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _Names: TypeAlias = "Callable[[Snapshot, Sequence[Promise]], Mapping[int, str]]"
 
+_See: TypeAlias = "Callable[[], Snapshot]"
+
 _HEADS = (">Device", "<TensorFlow", "<Takes", ">Of", ">Free now")
 
 
@@ -80,9 +82,8 @@ def apply(
         policy: words such as ``limit 2GiB``, or a policy made of them.
         frameworks: whether it is for TensorFlow, or for all: PyTorch and JAX too.
         see: returns a snapshot of the GPUs; by default one taken now.
-        wait: how long to wait at the most if other processes hold too much: seconds, or a text such as ``"30m"``.
-            Those of your processes that wait for the same GPU go on in the order in which they came. None does not
-            wait.
+        wait: how long to wait at the most if other processes hold too much, in seconds or as text: ``"30m"``. Your
+            own processes that wait for the same GPU go on in the order in which they came. None does not wait.
 
     Returns:
         The plan that is in force, or waits for TensorFlow's import.
@@ -92,17 +93,11 @@ def apply(
         Refused: the policy cannot be enforced, or there was no room for it in time; nothing was changed.
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy
-    attempt = partial(_apply, asked, frameworks, see, waits=wait is not None)
-    return in_time(attempt, asked, wait, frameworks=frameworks, see=see)
+    return in_time(lambda: _apply(asked, frameworks, see), asked, wait, frameworks, see)
 
 
 def in_time(
-    attempt: Callable[[], Plan],
-    asked: Policy,
-    wait: float | str | None,
-    *,
-    frameworks: Frameworks = "tensorflow",
-    see: Callable[[], Snapshot] = look_well,
+    attempt: Callable[[], Plan], asked: Policy, wait: float | str | None, frameworks: Frameworks, see: _See = look_well
 ) -> Plan:
     """Return the plan that `attempt` makes of a policy: now, or if `wait` is given, once others leave room for it.
 
@@ -117,15 +112,15 @@ def in_time(
     )
 
 
-def _apply(asked: Policy, frameworks: Frameworks, see: Callable[[], Snapshot], *, waits: bool) -> Plan:
-    """Do what `apply` does, at once; `waits` is as of `_plan`."""
+def _apply(asked: Policy, frameworks: Frameworks, see: _See) -> Plan:
+    """Do what `apply` does, at once."""
     snapshot = see()
     with other_processes.settling(Policy((*current().asked, *asked))) as processes:
         try:
-            made = _plan(asked, frameworks, snapshot, processes, waits=waits)
+            made = _plan(asked, frameworks, snapshot, processes)
         except Refused as error:
             wanted.note(error.retryable)
-            if error.retryable and not waits:
+            if error.retryable:
                 error.args = (error.reason.or_waiting(asked),)
             raise
         if not made.in_force:

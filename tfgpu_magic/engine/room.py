@@ -42,14 +42,7 @@ _ORDER = msg(
 
 
 class ProgressDisplay:
-    """What goes on below one cell: in a notebook in one place, elsewhere in lines.
-
-    Args:
-        shell: IPython's shell; None in a program.
-
-    Attributes:
-        live: whether a message takes the place of the one before.
-    """
+    """What goes on below one cell: in a notebook in one place, elsewhere in lines; in a program, beside its errors."""
 
     def __init__(self, shell: Any) -> None:
         self.live, self._shell = hasattr(shell, "kernel"), shell
@@ -60,15 +53,16 @@ class ProgressDisplay:
     def __call__(self, message: Message | None) -> None:
         """Show a message, if there is any, in place of the one before, if the cell has waited long enough."""
         now = time.monotonic()
-        if message is None or message == self._message or now - self._begun < SOON:
+        if message is None or now - self._begun < SOON:
             return
-        if self._message is not None and not self.live and now - self._shown_at < TRY_EVERY:
-            return
-        self._shown_at = now
-        self.show_now(message)
+        if self.live or self._message is None or now - self._shown_at >= TRY_EVERY:
+            self._shown_at = now
+            self.show_now(message)
 
     def show_now(self, message: Message) -> None:
-        """Show a message in place of the one before."""
+        """Show a message in place of the one before, if it is another one."""
+        if message == self._message:
+            return
         self._message, document = message, Document(*str(message).splitlines())
         if self._shell is None:
             import_hook.tell(document.text())
@@ -84,21 +78,17 @@ class Wait:
     """A wait for room, which begins with the first `go_on`, and which other processes see until its block ends.
 
     Args:
-        show: takes messages on the wait.
         limit: seconds that it takes at the most; None has no end.
-        live: whether it is to be shown again as it goes on.
-        reported: whether other processes see it: this process does nothing else meanwhile.
+        show: takes messages on the wait; by default they are shown below the cell.
+        job: whether it is that of a job, which is shown once, and not as a wait of this process.
     """
 
     def __init__(
-        self,
-        show: Callable[[Message], object],
-        limit: float | None = None,
-        *,
-        live: bool = True,
-        reported: bool = True,
+        self, limit: float | None = None, show: Callable[[Message], object] | None = None, *, job: bool = False
     ) -> None:
-        self._show, self._limit, self._live, self._reported = show, limit, live, reported
+        display = ProgressDisplay(host.shell())
+        self.limit, self._show = limit, show or display.show_now
+        self._job, self._live = job, display.live and not job
         self._gpus: tuple[str, ...] = ()
         self._since: float | None = None
         self._begun = 0.0
@@ -109,7 +99,7 @@ class Wait:
     def __exit__(self, error: object, *_: object) -> None:
         if self._since is not None:
             now = time.time()
-            self._report(None if error else Waits(gpus=self._gpus, since=self._since, room=now))
+            self._report(None if error else Waits(self._gpus, self._since, room=now))
             text = "Waited for room from {since} to {end}."
             self._show(msg(text, since=phrases.clock(self._since), end=phrases.clock(now)))
 
@@ -122,45 +112,34 @@ class Wait:
         Raises:
             Refused: it has taken as long as it may.
         """
-        first = self._since is None
+        first, gpus = self._since is None, tuple(why.retryable)
         if self._since is None:
-            self._since, self._begun, self._gpus = time.time(), time.monotonic(), tuple(why.retryable)
-            self._report(Waits(gpus=self._gpus, since=self._since))
-        wanted.note(why.retryable)
-        left = TRY_EVERY if self._limit is None else self._begun + self._limit - time.monotonic()
+            self._since, self._begun = time.time(), time.monotonic()
+        if first or gpus != self._gpus:
+            self._gpus = gpus
+            self._report(Waits(gpus, self._since))
+        wanted.note(gpus)
+        left = TRY_EVERY if self.limit is None else self._begun + self.limit - time.monotonic()
         if left <= 0:
-            over = msg("There was no room within {time}.", time=phrases.seconds(self._limit or 0.0))
+            over = msg("There was no room within {time}.", time=phrases.seconds(self.limit or 0.0))
             raise Refused(in_a_row([over, why.reason]), verdict=why.verdict, retryable=why.retryable)
         if first or self._live:
-            self._show(
-                in_lines(
-                    [
-                        in_a_row([self._head(self._since, left), _ENDS]),
-                        why.reason.alone,
-                        _ORDER if self._limit else None,
-                    ]
-                )
-            )
+            head = in_a_row([self._head(self._since, left), _ENDS])
+            self._show(in_lines([head, why.reason.alone, _ORDER if self.limit else None]))
         return min(left, TRY_EVERY)
 
     def _head(self, since: float, left: float) -> Message:
         begun = phrases.clock(since)
-        if self._limit is None:
+        if self.limit is None:
             return msg("Waiting for room since {since}.", since=begun)
-        full = int(_BAR * (1 - left / self._limit))
-        bar, end = "█" * full + "░" * (_BAR - full), phrases.clock(since + self._limit)
+        full = int(_BAR * (1 - left / self.limit))
+        bar, end = "█" * full + "░" * (_BAR - full), phrases.clock(since + self.limit)
         return msg("Waiting for room since {since} {bar} until {end} at the latest.", since=begun, bar=bar, end=end)
 
     def _report(self, waits: Waits | None) -> None:
-        if self._reported:
+        if not self._job:
             host.waits = waits
             host.announce(wait=False)
-
-
-def below_cell(limit: float) -> Wait:
-    """Return a wait of so many seconds that is shown here: below the cell, or beside a program's errors."""
-    display = ProgressDisplay(host.shell())
-    return Wait(display if display.live else display.show_now, limit, live=display.live)
 
 
 def wait_for(attempt: Callable[[], T], check: Callable[[], object], gpus: Sequence[str], limit: float) -> T:
@@ -176,7 +155,7 @@ def wait_for(attempt: Callable[[], T], check: Callable[[], object], gpus: Sequen
         Refused: there was no room in time, or the wait was interrupted in a notebook or a session; or nobody's giving
             way would help.
     """
-    with _queued(gpus) as is_first, below_cell(limit) as wait:
+    with _queued(gpus) as is_first, Wait(limit) as wait:
         while True:
             try:
                 with _interruptible():

@@ -98,23 +98,22 @@ class Message(NamedTuple):  # no dataclass, whose import takes a third of what a
         """The lines that can be run in place of the one that was refused, the nearest first."""
         return tuple(part for part in IPYTHON.parts(self) if isinstance(part, Line) and part.kind == "try")
 
-    def offering(self, lead: str, tries: Iterable[object], *, restarts: bool = False, waits: bool = False) -> Message:
-        """Return the message with lines to try next, behind those that it has; without any, the message as it is.
+    def offering(self, lead: str, tries: Iterable[object], *, restarts: bool = False) -> Message:
+        """Return the message with lines to try next; without any, the message as it is.
 
         Args:
             lead: the text that introduces them.
             tries: the words of each, the nearest first.
             restarts: whether each restarts the kernel.
-            waits: whether each waits for room.
         """
-        before = Message(self.next, self.facts)
-        lines = [Line(str(words), "try", restarts, waits) for words in tries]
-        more = msg("{before}{lead}{lines}", before=before, lead=lead, lines=joined("\n  ", lines))
-        return self.then(more) if lines else self
+        lines = [Line(str(words), "try", restarts) for words in tries]
+        return self.then(msg("{lead}{lines}", lead=lead, lines=joined("\n  ", lines))) if lines else self
 
     def or_waiting(self, words: object) -> Message:
         """Return the message with a line that waits for room, behind those that it has."""
-        return self.offering("\nWaits for room:\n  ", [words], waits=True)
+        before = Message(self.next, self.facts)
+        more = msg("{before}\nWaits for room:\n  {line}", before=before, line=Line(str(words), "try", waits=True))
+        return self.then(more)
 
     def then(self, next: Message) -> Message:  # noqa: A002
         """Return the message with what to do next."""

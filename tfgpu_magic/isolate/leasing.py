@@ -19,7 +19,7 @@ from tfgpu_magic.engine import engine, other_processes
 from tfgpu_magic.engine.room import Wait
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.ground import host
-from tfgpu_magic.ground.message import in_a_row, in_lines, msg
+from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.isolate.process.interrupt import deferring_interrupts
 from tfgpu_magic.leases import allocation, lease_file
@@ -80,8 +80,8 @@ class LeaseRequest:
         policy: the call's policy, in addition to the policy of this process.
         gpus: how many GPUs; None is one, if there is one.
         wanted: returns whether the call still wants them; called again at each `Leases.stir`.
-        waiting: called once if it has to wait for our other calls.
-        wait: how it waits for other programs; None does not.
+        waiting: what is shown while our other calls are in the way.
+        wait: how it waits: if that has a limit, for other programs too.
         came: when it came, in seconds since the epoch.
         number: its number in the lease table.
         snapshot: the GPUs, as they were last seen for it; None before.
@@ -91,8 +91,8 @@ class LeaseRequest:
     policy: Policy
     gpus: int | None = None
     wanted: Callable[[], bool] = lambda: True
-    waiting: Callable[[], None] = lambda: None
-    wait: Wait | None = None
+    waiting: Message | str = ""
+    wait: Wait = field(default_factory=lambda: Wait(show=bool, job=True))
     came: float = field(default_factory=time.time)
     number: int = 0
     snapshot: Snapshot | None = None
@@ -146,7 +146,7 @@ class LeaseRequestForAll(LeaseRequest):
 
     def refuse(self, error: Refused) -> None:
         """Ignore the refusal: applying the policy raises it, if it was not waited for."""
-        if self.wait is not None:
+        if self.wait.limit is not None:
             raise error
 
 
@@ -212,7 +212,7 @@ class Leases:
                     number=request.number, slot=self._table.slot, seen=time.monotonic(), came=request.came
                 )
             try:
-                with request.wait or contextlib.nullcontext():
+                with request.wait:
                     policy, devices = self._take(request)
             except Refused as error:
                 wanted.note(error.retryable)
@@ -260,7 +260,7 @@ class Leases:
 
     def _take(self, request: LeaseRequest) -> tuple[Policy, tuple[Device, ...]]:
         """Return the policy and the GPUs for a request; wait for them while our other calls are in the way."""
-        since, announced = request.came, False
+        since = request.came
         while request.wanted():
             refused: Refused | None = None
             ended, snapshot = self._look(since)
@@ -274,7 +274,7 @@ class Leases:
                     try:
                         found = first(functools.partial(self._found, page, request, *one) for one in alternatives)
                     except Refused as error:
-                        if request.wait is None or not error.retryable:
+                        if request.wait.limit is None or not error.retryable:
                             raise
                         found, refused = None, error
                     if found is not None:
@@ -284,15 +284,9 @@ class Leases:
             except _Unnamed:  # reading them may take a second, in which nobody waits for the table
                 request.names = other_processes.names(snapshot)
                 continue
-            if refused is not None and request.wait is not None:
-                self._wait(changes, request, request.wait.go_on(refused))
-                since, request.names = time.time(), None
-            elif announced:
-                self._wait(changes, request)
-                request.names = None
-            else:
-                request.waiting()
-                announced = True
+            pause = request.wait.go_on(refused or Refused(request.waiting, verdict=NOT_STARTED))
+            self._wait(changes, request, pause if refused else _AGAIN)
+            since, request.names = (time.time() if refused else since), None
         raise Abandoned
 
     def _grant(self, page: Page, request: LeaseRequest, devices: tuple[Device, ...]) -> None:

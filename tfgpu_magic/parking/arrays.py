@@ -214,7 +214,7 @@ class MovedArrays:
         try:
             _check_gpus(sizes)
             show(msg("Moving {whole} back to the GPU.", whole=whole))
-            with room.Wait(show) as wait:
+            with room.Wait(show=show) as wait:
                 while moved and wanted():
                     with host_memory.locked(_RETURN, wanted, lambda: show(_BEHIND)), self._lock:
                         lacking = _put_back(moved, wanted, tell)

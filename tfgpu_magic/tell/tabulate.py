@@ -86,7 +86,8 @@ def make(snapshot: Snapshot, known: Known) -> Table:
     own = reported[0][1] if report else {}
     gpus: list[GpuRow] = []
     processes: list[ProcessRow] = []
-    waiting = {one.pid: one.waits for one in told if one.waits and _is_news(one.waits, snapshot.time)}
+    news = snapshot.time - ROOM_IS_NEWS
+    waiting = {one.pid: one.waits for one in told if one.waits and (one.waits.room or snapshot.time) > news}
     listed = {} if foreign else by_gpu(snapshot.processes, lambda row: row.gpu)
     for gpu in snapshot.gpus:
         uses = {one.pid: of.get(gpu.label) for one, of in reported}
@@ -244,10 +245,6 @@ def _owner_of(pid: int, known: Known) -> Owner:
         notebook=notebook,
         kernel=pid,
     )
-
-
-def _is_news(waits: Waits, now: float) -> bool:
-    return waits.room is None or now - waits.room < ROOM_IS_NEWS
 
 
 def _with_waits(rows: Sequence[ProcessRow], waiting: Mapping[int, Waits], known: Known, gpu: str) -> list[ProcessRow]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tfgpu_magic.engine import engine, room
+from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.offers import offering
 from tfgpu_magic.engine.room import Wait
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, Unpicklable
@@ -227,16 +227,9 @@ class Cell:
             return contextlib.nullcontext(Lease(inherited, known, wait=limit))
         kind = LeaseRequest if gpus else LeaseRequestForAll
         what = allocation.gpus(gpus) if gpus else "GPU memory"
-
-        def announce() -> None:
-            self._say(msg("Waits for {what}, which other calls of yours have.", what=what))
-
-        wait: Wait | None = None
-        if limit is not None and self._call.detach:  # whose wait is not the notebook's
-            wait = Wait(self._say, limit, live=False, reported=False)
-        elif limit is not None:
-            wait = room.below_cell(limit)
-        return LEASES.lease(kind(policy, gpus, lambda: not self.running.stopped, announce, wait))
+        waiting = msg("Waits for {what}, which other calls of yours have.", what=what)
+        wait = Wait(limit, self._say, job=True) if self._call.detach else Wait(limit)
+        return LEASES.lease(kind(policy, gpus, lambda: not self.running.stopped, waiting, wait))
 
     def _take(self, outcome: Outcome) -> str:
         """Take what the cell returns while its process still has it; ask for pieces if it cannot be had as a whole.

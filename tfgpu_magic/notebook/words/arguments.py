@@ -70,20 +70,6 @@ def parse(
     return vars(given), tuple(_without_dashes(values) if takes == "WORDS" else values)
 
 
-def take_out(flag: Flag, text: str) -> tuple[dict[str, str], str]:
-    """Return a flag that may stand anywhere in a policy with its value, and the policy without it.
-
-    Raises:
-        PolicyError: it is given twice.
-    """
-    tokens = _filled(text.replace(";", " ; ").split(), (flag,))
-    given = [token for token in tokens if token.partition("=")[0] == flag.name]
-    if len(given) > 1:
-        raise PolicyError(f"{flag.name} is given twice.")
-    value = given[0].partition("=")[2] if given else ""
-    return {flag.name: value} if given else {}, " ".join(token for token in tokens if token not in given)
-
-
 def _filled(tokens: Sequence[str], flags: Sequence[Flag]) -> list[str]:
     """Return the tokens, in which each flag whose time may be left out is one with that time."""
     optional = {flag.name: flag.values[0] for flag in flags if flag.takes.startswith("[")}

@@ -131,7 +131,9 @@ def read(line: str, magic: Magic = "tf_gpu") -> ParsedLine:
     flags: dict[str, str] = {}
     if word.restart and WAIT in rest:
         arguments, flag, _ = _table()
-        flags, rest = arguments.take_out(flag, rest)
+        tokens = f"{name} {rest}".replace(";", " ; ").split()
+        flags, (name, *more) = arguments.parse(word.name, tokens, (flag,), "WORDS", word.forms)
+        rest = " ".join(more)
     return ParsedLine(name, rest, restart, word, magic, flags)
 
 
