@@ -61,7 +61,8 @@ export class Notifications {
     const rows = Object.values(state.rows).filter(row => row.kernel !== undefined && row.waits !== undefined);
     for (const row of rows) {
       if (!waits(row) && this.waiting.delete(row.kernel!)) {
-        Notification.success(trans.__('%1 has the room that it waited for, and goes on', cut(row.owner, SHOWN)));
+        const text = trans.__('%1 has the room that it waited for, and goes on', cut(row.owner, SHOWN));
+        Notification.success(text, { autoClose: false });
       }
     }
     this.waiting = new Set(rows.filter(waits).map(row => row.kernel!));
