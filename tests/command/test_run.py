@@ -103,7 +103,7 @@ def test_it_waits_for_room_as_long_as_it_is_told_to(machine: Machine, tmp_path: 
 
     assert "10 of what? Write 10s or 10m." in unclear
     assert "Not applied. There was no room within 0.0 s. GPU 0: 40% is 3.2 GiB" in refused(over, DOES_NOT_FIT_NOW)
-    assert re.match(r"tfgpu: Waiting for room since [\d:]{8} ░{20} until [\d:]{8} at the latest\.", said)
+    assert re.match(r"tfgpu: Waiting for room since [\d:]{8}, until [\d:]{8} at the latest\.", said)
     assert (out, process.returncode) == ("begun\n", 0)
 
 

@@ -115,11 +115,11 @@ class Wait:
         first, gpus = self._since is None, tuple(why.retryable)
         if self._since is None:
             self._since, self._begun = time.time(), time.monotonic()
+        left = TRY_EVERY if self.limit is None else self._begun + self.limit - time.monotonic()
         if first or gpus != self._gpus:
             self._gpus = gpus
             self._report(Waits(gpus, self._since))
         wanted.note(gpus)
-        left = TRY_EVERY if self.limit is None else self._begun + self.limit - time.monotonic()
         if left <= 0:
             over = msg("There was no room within {time}.", time=phrases.seconds(self.limit or 0.0))
             raise Refused(in_a_row([over, why.reason]), verdict=why.verdict, retryable=why.retryable)
@@ -133,8 +133,9 @@ class Wait:
         if self.limit is None:
             return msg("Waiting for room since {since}.", since=begun)
         full = int(_BAR * (1 - left / self.limit))
-        bar, end = "█" * full + "░" * (_BAR - full), phrases.clock(since + self.limit)
-        return msg("Waiting for room since {since} {bar} until {end} at the latest.", since=begun, bar=bar, end=end)
+        bar = f" {'█' * full}{'░' * (_BAR - full)}" if self._live else ","
+        end = phrases.clock(since + self.limit)
+        return msg("Waiting for room since {since}{bar} until {end} at the latest.", since=begun, bar=bar, end=end)
 
     def _report(self, waits: Waits | None) -> None:
         if not self._job:
