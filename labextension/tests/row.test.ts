@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ENGLISH, type Translation } from '../src/view/format';
-import { canEnd, facts, stateText, unusedText } from '../src/view/row';
+import { canEnd, facts, stateText, unusedText, waits } from '../src/view/row';
 import type { Row } from '../src/view/wire';
 import { GIB, row } from './make';
 
@@ -35,6 +35,17 @@ test('where nothing was ever made, as on the other GPUs of a notebook at work, t
 
   assert.equal(text({ ...never, state: 'idle', active: 9000 }), 'idle 16 min');
   assert.equal(unusedText(row({ ...never, state: 'busy' }), 10_000, ENGLISH), '');
+});
+
+test('a notebook waits for room until it has it, and both are said with the time', () => {
+  const said = (rest: Partial<Row>): string => facts(row(rest), 'GiB', ENGLISH)[0]?.[1] ?? '';
+
+  assert.match(said({ waits: 9000 }), /^waits for room since .*:30:00$/);
+  assert.match(said({ waits: 9000, room: 9900 }), /^has had room since/);
+  assert.deepEqual(
+    [waits(row({ waits: 9000 })), waits(row({ waits: 9000, room: 9900 })), waits(row({}))],
+    [true, false, false]
+  );
 });
 
 test('a script can be ended, and what the driver does not list; what draws a desktop cannot', () => {

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.panel import opened, run_all, visit
-from tests.browser.scene import TAKE, Scene, nightly_in_notebook_7, soon
+from tests.browser.panel import open_panel, opened, run_all, visit
+from tests.browser.scene import TAKE, Scene, nightly_in_notebook_7, shot, soon
 from tests.sizes import GIB
 from tests.slack import SLACK
 
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Locator, Page
 
+    from tfgpu_magic.simgpu.neighbours import Neighbour
+
 REFUSED = "%tf_gpu visible 0; limit 12GiB"
 OFFERED = "%tf_gpu pick --need 12GiB; limit 12GiB"
 
 
 @pytest.fixture
-def full(scene: Scene) -> Iterator[None]:
+def full(scene: Scene) -> Iterator[Neighbour]:
     neighbour = scene.machine.add_neighbour("8GiB@0")
-    yield
+    yield neighbour
     neighbour.stop()
     for kernel in scene.server.call("kernels"):  # what it was promised is offered to nobody else
         scene.server.delete(f"api/kernels/{kernel['id']}")
@@ -61,6 +63,35 @@ def test_an_offered_line_takes_the_refused_ones_place_and_runs(scene: Scene, pag
     soon(lambda: sources(page) == [f"# mine\n{OFFERED}"])
     expect(page.locator(".jp-NotebookPanel:visible .jp-OutputArea")).to_contain_text("waits for TensorFlow's import")
     expect(buttons).to_have_count(0)
+
+
+def test_a_refused_line_can_wait_instead_until_its_row_ends_that_or_there_is_room(
+    scene: Scene, page: Page, full: Neighbour
+) -> None:
+    opened(page, scene, "queue.ipynb", more=(REFUSED,))
+    run_all(page)
+    waits = offered(page).filter(has_text="--wait")
+    waits.click(timeout=30_000 * SLACK)
+    panel = open_panel(page)
+
+    def waiting() -> bool:
+        row = panel.row("queue.ipynb")
+        return row is not None and "waits for room since" in row.detail
+
+    soon(waiting)
+    shot(page, "waits")
+    panel.press("stop", "queue.ipynb")
+    output = page.locator(".jp-NotebookPanel:visible .jp-OutputArea")
+    expect(output).to_contain_text("The wait for room was interrupted.", timeout=30_000 * SLACK)
+    soon(lambda: not panel.row("queue.ipynb"))
+    run_all(page)
+    soon(waiting)
+    full.stop()
+    told = page.locator(".Toastify__toast", has_text="queue.ipynb has the room that it waited for, and goes on")
+    expect(told).to_be_visible(timeout=30_000 * SLACK)
+
+    expect(output).to_contain_text("waits for TensorFlow's import")
+    assert sources(page) == [f"{REFUSED} --wait"]
 
 
 @pytest.mark.parametrize(

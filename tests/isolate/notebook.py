@@ -92,10 +92,10 @@ class Ran:
 
 
 def marks(text: str, mark: Path) -> Callable[[Ran], None]:
-    """Return what makes a file once a cell has printed a text."""
+    """Return what makes a file once a cell has shown a text."""
 
     def heard(ran: Ran) -> None:
-        if text in ran.stream():
+        if text in ran.text:
             mark.touch()
 
     return heard

@@ -101,7 +101,7 @@ def test_a_cell_that_waits_for_a_gpu_says_so(book: Notebook, tmp_path: Path) -> 
     book.isolated(waits_for(go), "--detach --gpus 1")
     ran = book.isolated("'done'", "--gpus 1", heard=marks(says, go))
 
-    assert says in ran.stream()
+    assert says in ran.text
     assert ran.value == "'done'"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -26,7 +27,8 @@ from tfgpu_magic.claims import claim as claim_module
 from tfgpu_magic.claims import ledger as ledger_module
 from tfgpu_magic.claims.claim import ABSENT, Claim, Page
 from tfgpu_magic.claims.ledger import Ledger
-from tfgpu_magic.engine import other_processes
+from tfgpu_magic.engine import other_processes, room
+from tfgpu_magic.engine.room import Wait
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
@@ -163,6 +165,32 @@ def test_a_driver_that_does_not_answer_is_not_the_absence_of_gpus(monkeypatch: p
         led.survey(NOTHING, None)
     with pytest.raises(Refused, match=r"NVML hangs\."), led.lease(LeaseRequest(NOTHING)):
         pass
+
+
+def test_a_call_that_waits_for_other_programs_goes_on_when_there_is_room_or_ends_when_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (empty,) = machine(1).gpus
+    frees, shown = iter([GIB, GIB]), list[str]()
+
+    def look(*_: object) -> Snapshot:
+        return Snapshot(time=time.time(), gpus=(empty._replace(free=next(frees, 8 * GIB)),))
+
+    monkeypatch.setattr(leasing, "look", look)
+    monkeypatch.setattr(room, "TRY_EVERY", 0.0)
+    led, show = Leases(Ledger()), lambda message: shown.append(str(message))
+    with led.lease(LeaseRequest(parse("limit 4GiB"), 1, wait=Wait(600.0, show, job=True))) as lease:
+        had = [device.gpu.free for device in lease.devices]
+    frees = iter([GIB] * 9)
+    over = LeaseRequest(parse("limit 4GiB"), wait=Wait(1e-9, show, job=True), for_all=True)
+    ended = r"(?s)^Not started\. There was no room within .* 1 GiB of 8 GiB are free"
+    with pytest.raises(Refused, match=ended), led.lease(over):
+        pass
+
+    assert had == [8 * GIB]
+    assert re.match(r"(?s)Waiting for room .* 1 GiB of 8 GiB are free.*Programs of others have no order", shown[0])
+    assert shown[1].startswith("Waited for room from ")
+    assert len(shown) == 3  # once each, and the end of the second
 
 
 def test_programs_are_named_for_a_refusal_while_others_have_the_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,13 +18,14 @@ LINES = [
     ("tf_gpu li", ["limit"], ["growth"]),
     ("%tf_gpu visible ", ["0", "1", "all", "none"], ["2"]),
     ("%tf_gpu visible 0,", ["1"], ["0", "2"]),
-    ("%tf_gpu limit ", ["0=", "1=", "--grow", "--gpu", "--restart"], ["--cpu"]),
+    ("%tf_gpu limit ", ["0=", "1=", "--grow", "--gpu", "--restart", "--wait"], ["--cpu"]),
     ("%tf_gpu split 2 --gpu ", ["0", "1"], ["--grow"]),
     ("%tf_gpu plan li", ["limit"], ["plan"]),
     ("%tf_gpu pick; li", ["limit"], ["list"]),
     ("%tf_gpu limit 0=", ["2GiB", "50%"], ["abs", "0="]),
     ("%tf_gpu limit 2GiB --", ["--grow", "--restart"], ["--abs"]),
-    ("%tf_gpu status --", [], ["--restart"]),
+    ("%tf_gpu pick; limit 2GiB --wait ", ["30m", "2h"], ["--restart", "abs"]),
+    ("%tf_gpu status --", [], ["--restart", "--wait"]),
     ("%tf_gpu par", ["park"], ["unpark"]),
     ("%tf_gpu park ", ["--check", "--auto"], ["--restart", "abs"]),
     ("%tf_gpu park --auto ", ["20m", "off"], ["--check", "abs"]),
@@ -49,7 +50,7 @@ LINES = [
     ("%tf_gpu track ", ["on", "off"], ["--restart", "abs"]),
     ("%tf_gpu track on --above ", ["2GiB"], ["abs"]),
     ("%%tf_gpu isolate ", ["-i", "-o", "--detach", "limit"], ["--restart", "--warm", "abs"]),
-    ("%%tf_gpu isolate --", ["--gpus", "--timeout", "--detach"], ["abs", "--restart", "--warm"]),
+    ("%%tf_gpu isolate --", ["--gpus", "--timeout", "--wait", "--detach"], ["abs", "--restart", "--warm"]),
     ("%%tf_gpu isolate --gpus 1 --", ["--timeout"], ["--gpus", "abs"]),
     ("%%tf_gpu isolate -o x limit 2GiB --", ["--grow", "--detach"], ["-o", "abs"]),
 ]
@@ -84,7 +85,7 @@ def test_tab_completes_the_names_of_mig_instances() -> None:
     with Machine.create("1x16GiB:mig=2,8GiB") as machine:
         matches = run(machine, _complete, "%tf_gpu visible ")
 
-    assert sorted(matches) == ["--restart", "0.1", "0.2", "1", "all", "none"]
+    assert sorted(matches) == ["--restart", "--wait", "0.1", "0.2", "1", "all", "none"]
 
 
 @pytest.mark.parametrize("line", ["%%tf_gpu isolate -i model,ima", "tf_gpu = ima"])

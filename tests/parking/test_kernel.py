@@ -80,7 +80,7 @@ def test_a_cell_that_got_through_would_be_seen_here(trained: Parkable) -> None:
 
 def waits_for_room(notebook: Parkable) -> str:
     """Return what is shown below a cell that finds no room."""
-    return until(lambda: heard(notebook), lambda text: "free yet. Trying again every second." in text)
+    return until(lambda: heard(notebook), lambda text: "free yet." in text)
 
 
 def test_without_room_on_the_gpu_the_cell_waits_and_an_interrupt_gives_the_prompt_back(trained: Parkable) -> None:

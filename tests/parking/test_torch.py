@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tfgpu_magic.engine import room
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.torch.framework import FRAMEWORK
@@ -262,7 +263,7 @@ def test_what_does_not_come_back_is_still_in_host_memory_and_comes_at_the_next_t
         real(self)
 
     monkeypatch.setattr(parked.Storage, "put_back", put_back)
-    monkeypatch.setattr(arrays, "_TRY_EVERY", 0.0)
+    monkeypatch.setattr(room, "TRY_EVERY", 0.0)
     lost = 0
     while moves.any_moved():
         try:

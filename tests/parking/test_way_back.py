@@ -13,6 +13,7 @@ import tfgpu_magic
 from tests.parking.variables import TWELVE, content, failing, fill, variables
 from tests.processes import on
 from tests.tf.on_machine import held, here
+from tfgpu_magic.engine import room
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.ground.snapshot import Gpu
@@ -49,7 +50,7 @@ def test_what_fails_on_the_way_back_is_safe_in_host_memory_and_comes_at_the_next
         moved = away()
         with (
             mock.patch.object(owner, name, failing(real, step, "OOM when allocating tensor")),
-            mock.patch.object(arrays_module, "_TRY_EVERY", 0.0),
+            mock.patch.object(room, "TRY_EVERY", 0.0),
         ):
             moved.move_back()  # it tries again
         assert content() == before

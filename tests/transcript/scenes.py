@@ -65,7 +65,7 @@ NOTEBOOK = [
     notebook(
         "limit: not fitting",
         ".limit 40% | .limit 0=2GiB | .limit 2GiB --grow | .plan limit 40% | .code limit 40% | "
-        ".visible 1; limit 40% | .env limit 40% | .limit 510MiB",
+        ".visible 1; limit 40% | .env limit 40% | .visible 1; limit 40% --wait 1s | .limit 510MiB",
         "full",
     ),
     notebook(

@@ -25,7 +25,8 @@ class Claim:
         number: its number; one that came earlier has a smaller one.
         slot: the number of its process.
         seen: when its process last renewed it, by the machine's monotonic clock.
-        kind: what it is for: a call, the policy of its process, or memory that comes back from parking.
+        kind: what it is for: a call, the policy of its process, a policy that waits for room, or memory that comes back
+            from parking.
         worker: the number of the call's process; None before that has begun.
         requested: the GPUs that it waits for, or some of them, by their `allocation.key`; none while that is unknown.
         had: the bytes that it has of each GPU, by the same; of a call with CUDA's context, and None is the whole GPU.
@@ -37,7 +38,7 @@ class Claim:
     number: int
     slot: int
     seen: float
-    kind: Literal["call", "policy", "return"] = "call"
+    kind: Literal["call", "policy", "wait", "return"] = "call"
     worker: int | None = None
     requested: Sequence[str] = ()
     had: Mapping[str, int | None] = field(default_factory=dict)

@@ -12,7 +12,6 @@ import os
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePath
@@ -20,12 +19,13 @@ from typing import NoReturn
 
 from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, python_program
-from tfgpu_magic.command.wording import SHELL, frameworks, in_shell
+from tfgpu_magic.command.wording import frameworks, in_shell
 from tfgpu_magic.engine import engine, every_framework, in_force
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME, environment, export
 from tfgpu_magic.ground import units
+from tfgpu_magic.ground.message import WAIT
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy import POLICY, parser, script
 from tfgpu_magic.policy.plan import Plan
@@ -45,15 +45,13 @@ can say: visible, pick and growth; the rest is refused. If the policy is refused
 nothing is started. The exit status is then 75 if the policy would fit if other
 processes held less GPU memory, and otherwise 2."""
 
-_SCRIPT, _CALLED, _WAIT = "--script", "--called", "--wait"
+_SCRIPT, _CALLED = "--script", "--called"
 _NOT_FOUND, _NOT_RUN = 127, 126  # as shells have it
-_AGAIN = 2.0
-"""Seconds between two looks while it waits for room: each costs a process of its own."""
 
 
 def run(line: ParsedLine) -> int | Callable[[], int]:
     """Apply the policy, or refuse it; return what runs the program."""
-    words, policy, wait = list(line.program), line.rest, line.flags.get(_WAIT)
+    words, policy, wait = list(line.program), line.rest, line.flags.get(WAIT)
     called = shlex.split(line.flags.get(_CALLED, ""))
     if not words:
         said, rest = _parted(line.values)
@@ -65,7 +63,7 @@ def run(line: ParsedLine) -> int | Callable[[], int]:
         return _python(policy, found, called, line)
     if (started := interpreter(words)) is not None:
         python, rest = started
-        waits = [] if wait is None else [f"{_WAIT}={wait}"]
+        waits = [] if wait is None else [f"{WAIT}={wait}"]
         ours = ["run", *waits, f"{_CALLED}={shlex.join(words)}", policy, "--", *rest]
         return partial(_become, [*python, "-m", "tfgpu_magic", *ours], environment())
     return partial(_become, words, _variables(policy, words, wait))
@@ -87,7 +85,8 @@ def _python(policy: str, found: PythonProgram, called: Sequence[str], said: Pars
     line = partial(_line, called or said.program, script=_SCRIPT in said.flags)
     import_hook.SPEAKER = "tfgpu"
     reporter = _TellingReporter(name=_title(found))
-    plan = in_shell(lambda: _in_time(engine.apply, policy, said.flags.get(_WAIT)), line)
+    applied = partial(engine.apply, policy, wait=said.flags.get(WAIT))
+    plan = in_shell(lambda: applied(frameworks=frameworks(policy)), line)
     export(POLICY, str(every_framework.of_all(plan.settled, plan.asked_of_all)))  # for kernels that it starts
     reporter.start()
     if plan.acts_on_nothing:
@@ -101,25 +100,6 @@ def _python(policy: str, found: PythonProgram, called: Sequence[str], said: Pars
     if left_out := every_framework.left_out(plan):
         print(f"tfgpu: {left_out}", file=sys.stderr)
     return partial(program.execute, found)
-
-
-def _in_time(make: Callable[..., Plan], policy: str, wait: str | None) -> Plan:
-    """Return the plan of a policy, which is tried again until others leave room for it or the time is over."""
-    end: float | None = None
-    while True:
-        try:
-            return make(policy, frameworks=frameworks(policy))
-        except Refused as error:
-            if wait is None or not error.retryable:
-                raise
-            if end is None:  # a slow first look takes nothing from it
-                end = time.monotonic() + units.seconds(wait)
-                why = SHELL.text(error.reason.alone)
-                print(f"tfgpu: Waiting for room, {wait} at the most. {why}", file=sys.stderr)
-            left = end - time.monotonic()
-            if left <= 0:
-                raise
-        time.sleep(min(left, _AGAIN))
 
 
 def _parted(said: Sequence[str]) -> tuple[str, list[str]]:
@@ -139,7 +119,12 @@ def _title(found: PythonProgram) -> str:
 
 def _variables(policy: str, words: Sequence[str], wait: str | None) -> dict[str, str]:
     """Return the environment of a command that is not Python's, or refuse what variables cannot say."""
-    plan = in_shell(lambda: _in_time(engine.plan, policy, wait), partial(_line, words))
+
+    def planned() -> Plan:
+        wanted, which = parser.parse(policy), frameworks(policy)
+        return engine.in_time(lambda: engine.plan(wanted, frameworks=which), wanted, wait, which)
+
+    plan = in_shell(planned, partial(_line, words))
     # Beside Keras' other backends TensorFlow is kept from the GPUs, too: that was not asked, and no variable says it.
     limited = any(request.limited for request in plan.asked.memory)
     if plan.needs_tensorflow and (limited or plan.cpus is not None or any(device.capped for device in plan.devices)):
@@ -153,9 +138,10 @@ def _variables(policy: str, words: Sequence[str], wait: str | None) -> dict[str,
     return {name: value for name, value in changed.items() if value is not None}
 
 
-def _line(words: Sequence[str], policy: str, *, script: bool = False) -> str:
+def _line(words: Sequence[str], policy: str, *, script: bool = False, waits: bool = False) -> str:
     """Return the line that runs the same program under another policy."""
-    return f'tfgpu run {f"{_SCRIPT} " if script else ""}"{policy}" -- {shlex.join(words)}'
+    flags = "".join(f"{flag} " for flag, given in ((_SCRIPT, script), (WAIT, waits)) if given)
+    return f'tfgpu run {flags}"{policy}" -- {shlex.join(words)}'
 
 
 def _become(words: list[str], environment: Mapping[str, str]) -> NoReturn:

@@ -21,10 +21,10 @@ class Shell(FrontEnd):
     """A shell, in which words of a policy stand in quotes in a line of `tfgpu`.
 
     Args:
-        attempt: returns the line to paste for another policy.
+        attempt: returns the line to paste for another policy; with `waits`, for one that waits for room.
     """
 
-    def __init__(self, attempt: Callable[[str], str] = str) -> None:
+    def __init__(self, attempt: Callable[..., str] = str) -> None:
         super().__init__()
         self._attempt = attempt
 
@@ -32,7 +32,7 @@ class Shell(FrontEnd):
         """Return a line as it is typed here."""
         match line.kind:
             case "try":
-                return self._attempt(line.words)
+                return self._attempt(line.words, waits=True) if line.waits else self._attempt(line.words)
             case "help":
                 return "tfgpu help plan"
             case "magic":
@@ -62,12 +62,12 @@ def frameworks(policy: str) -> Frameworks:
     return "all" if parser.parse(policy).of_any_framework else "tensorflow"
 
 
-def in_shell(do: Callable[[], T], line: Callable[[str], str]) -> T:
+def in_shell(do: Callable[[], T], line: Callable[..., str]) -> T:
     """Call a function; an error that it raises says in a shell's words what to do next.
 
     Args:
         do: what is to be done.
-        line: returns the line to paste for another policy.
+        line: as `Shell` takes it.
 
     Raises:
         TfGpuError: as the function does, with a text for people in a shell.

@@ -14,20 +14,20 @@ from typing import TypeAlias
 
 from tfgpu_magic.claims.allocation import key
 from tfgpu_magic.claims.ledger import LEDGER
-from tfgpu_magic.engine import enforcement, other_processes
+from tfgpu_magic.engine import enforcement, other_processes, room
 from tfgpu_magic.engine.enforcement import look_well
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.frameworks import NAMES
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
-from tfgpu_magic.ground import TENSORFLOW, phrases
+from tfgpu_magic.ground import TENSORFLOW, phrases, units
 from tfgpu_magic.ground.answer import Document, grid, headline
 from tfgpu_magic.ground.host import here, host
-from tfgpu_magic.ground.message import Message, listed, msg
+from tfgpu_magic.ground.message import Message, in_lines, listed, msg
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.machine.see import look
-from tfgpu_magic.policy import parser
+from tfgpu_magic.policy import parser, promises
 from tfgpu_magic.policy.decide import Frameworks, decide, foreseen, renew, waits
 from tfgpu_magic.policy.memory import capacity
 from tfgpu_magic.policy.plan import Plan
@@ -36,6 +36,8 @@ from tfgpu_magic.policy.process_state import ProcessState, Stage
 from tfgpu_magic.policy.requests.growth import GROWS
 
 _Names: TypeAlias = "Callable[[], Mapping[int, str]]"
+
+_See: TypeAlias = "Callable[[], Snapshot]"
 
 _HEADS = (">Device", "<TensorFlow", "<Takes", ">Of", ">Free now")
 
@@ -58,13 +60,15 @@ def plan(
         Refused: the policy cannot be enforced here and now.
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy
-    snapshot = see()
-    process = other_processes.observed(snapshot, _with_frameworks(frameworks, RUNTIME.observe(snapshot.gpus)))
-    return _plan(asked, frameworks, snapshot, process, partial(other_processes.names, snapshot, process.promises))
+    return _plan_now(asked, frameworks, see())
 
 
 def apply(
-    policy: str | Policy, *, frameworks: Frameworks = "tensorflow", see: Callable[[], Snapshot] = look_well
+    policy: str | Policy,
+    *,
+    frameworks: Frameworks = "tensorflow",
+    see: Callable[[], Snapshot] = look_well,
+    wait: float | str | None = None,
 ) -> Plan:
     """Set this process's TensorFlow up, whole or not at all; before or after its import, before its first op.
 
@@ -74,15 +78,39 @@ def apply(
         policy: words such as ``limit 2GiB``, or a policy made of them.
         frameworks: whether it is for TensorFlow, or for all: PyTorch and JAX too.
         see: returns a snapshot of the GPUs; by default one taken now.
+        wait: how long to wait at the most if other processes hold too much, in seconds or as text: ``"30m"``. Your
+            own processes that wait for the same GPU go on in the order in which they came. None does not wait.
 
     Returns:
-        The plan that is in force, or waits.
+        The plan that is in force, or waits for TensorFlow's import.
 
     Raises:
-        PolicyError: the words are no policy.
-        Refused: the policy cannot be enforced; nothing was changed.
+        PolicyError: the words are no policy, or `wait` is no time.
+        Refused: the policy cannot be enforced, or there was no room for it in time; nothing was changed.
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy
+    return in_time(lambda: _apply(asked, frameworks, see), asked, wait, frameworks, see)
+
+
+def in_time(
+    attempt: Callable[[], Plan], asked: Policy, wait: float | str | None, frameworks: Frameworks, see: _See = look_well
+) -> Plan:
+    """Return the plan that `attempt` makes of a policy: now, or if `wait` is given, once others leave room for it.
+
+    The further arguments, and what is raised, are as of `apply`.
+    """
+    if wait is None:
+        return attempt()
+    limit, snapshot = units.seconds(wait), see()  # a mistake is told also if there is room
+    process = _with_frameworks(frameworks, RUNTIME.observe(snapshot.gpus))
+    gpus = _attainable(asked, frameworks, snapshot, process)
+    if not gpus:
+        return attempt()
+    return room.wait_for(attempt, lambda: _plan_now(asked, frameworks, see(), waits=True), gpus, limit)
+
+
+def _apply(asked: Policy, frameworks: Frameworks, see: _See) -> Plan:
+    """Do what `apply` does, at once."""
     snapshot = see()
     process = _with_frameworks(frameworks, RUNTIME.observe(snapshot.gpus))
     try:
@@ -95,6 +123,8 @@ def apply(
                 enforcement.hold_imports()  # also those that will be installed later in this process
     except Refused as error:
         LEDGER.want(error.retryable)
+        if error.retryable:
+            error.args = (error.reason.or_waiting(asked),)
         raise
     return made
 
@@ -280,19 +310,44 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
     return rows
 
 
+def _plan_now(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, *, waits: bool = False) -> Plan:
+    """Return the plan for words of now. If it `waits`, what others claim and have not taken yet is no room."""
+    process = other_processes.observed(snapshot, _with_frameworks(frameworks, RUNTIME.observe(snapshot.gpus)))
+    names = partial(other_processes.names, snapshot, process.promises)
+    made = _plan(asked, frameworks, snapshot, process, names)
+    if waits and (passed := promises.notes(made.devices, process.promises, names)):
+        raise Refused(in_lines(passed), retryable=_attainable(asked, frameworks, snapshot, process))
+    return made
+
+
 def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, process: ProcessState, names: _Names) -> Plan:
     """Return the plan for words of now; a refusal says on which GPUs others' giving way would change it."""
     try:
         return decide(asked, snapshot, _with_what_waits(process, snapshot), names, frameworks=frameworks)
     except Refused as error:
         if not isinstance(error, TooLate):
-            empty = [gpu if gpu.free is None else gpu._replace(free=gpu.usable) for gpu in snapshot.gpus]
-            there, alone = snapshot._replace(gpus=tuple(empty)), process._replace(claims={}, promises=())
-            with contextlib.suppress(Refused):
-                # Nobody reads its refusal, and so no names.
-                would = decide(asked, there, _with_what_waits(alone, there), dict, frameworks=frameworks)
-                error.retryable = [key(device.gpu) for device in would.devices]
+            error.retryable = _attainable(asked, frameworks, snapshot, process)
         raise
+
+
+def _attainable(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, process: ProcessState) -> list[str]:
+    """Return the GPUs, by their `key`, on which a policy could be had if other processes held nothing.
+
+    They are none if the policy is in force already.
+    """
+    found, alone = list[str](), process._replace(claims={}, promises=())
+    gpus = [gpu if gpu.free is None else gpu._replace(free=gpu.usable) for gpu in snapshot.gpus]
+    with contextlib.suppress(Refused):
+        while True:
+            there = snapshot._replace(gpus=tuple(gpus))
+            # Nobody reads its refusal, and so no names.
+            would = decide(asked, there, _with_what_waits(alone, there), dict, frameworks=frameworks)
+            new = [one for one in (key(device.gpu) for device in would.devices) if one not in found]
+            if would.in_force or not new:
+                break
+            found += new
+            gpus = [gpu._replace(free=0) if key(gpu) in new else gpu for gpu in gpus]  # a pick has others to choose
+    return found
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:

@@ -10,6 +10,7 @@ from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
+from tfgpu_magic.ground import host
 from tfgpu_magic.ground.message import MAGIC, Message, msg
 from tfgpu_magic.ground.report import GpuUse, LogicalGpu, Parked, Report
 from tfgpu_magic.ground.snapshot import Snapshot
@@ -58,6 +59,7 @@ def report(snapshot: Snapshot) -> Report:
         uses=tuple(uses),
         notes=tuple(dict.fromkeys(_notes(process, plan, snapshot))),
         stage=process.stage.value,
+        waits=host.waits,
     )
 
 
@@ -69,7 +71,7 @@ def brief() -> Report:
     process = RUNTIME.observe((), timeout=0.0)
     plan = RUNTIME.current
     uses = _uses(process, plan, {}, _limits(process, plan), registry.changed(plan.parts or ()))
-    return Report(pid=os.getpid(), summary="", uses=tuple(uses), stage=process.stage.value)
+    return Report(pid=os.getpid(), summary="", uses=tuple(uses), stage=process.stage.value, waits=host.waits)
 
 
 def claims(report: Report) -> dict[str, int | None]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
 Host: TypeAlias = Literal["kernel", "session", "cell", "program"]
@@ -32,6 +32,24 @@ quiet_comms: set[str] = set()
 
 announce: Callable[[], object] = bool
 """Has this process report, if it does, to those who view it; what reports sets this itself."""
+
+
+class Waits(NamedTuple):
+    """A process's wait for room on GPUs.
+
+    Attributes:
+        gpus: the GPUs that it waits for, by UUID.
+        since: since when it waits for room, in seconds since the epoch.
+        room: when it had room, in seconds since the epoch; None while it waits.
+    """
+
+    gpus: Sequence[str] = ()
+    since: float = 0.0
+    room: float | None = None
+
+
+waits: Waits | None = None
+"""This process's wait for room, as its report has it; `engine.room` sets it."""
 
 preload: list[str] = []
 """The modules that isolated calls of this process find imported, beside those that `isolate` itself needs."""

@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 RESTART = "--restart"
 """The flag of the magic that restarts this kernel when it is too late, and applies the policy in the new one."""
+WAIT = "--wait"
+"""The flag that waits for room on the GPUs if other processes hold too much of them."""
 
 
 class Severity(enum.Enum):
@@ -39,11 +41,13 @@ class Line(NamedTuple):
             place of the line that was refused. ``help`` explains the words, ``magic`` is the magic's name, and
             ``setting`` sets an environment variable.
         restarts: whether it restarts the kernel.
+        waits: whether it waits for room.
     """
 
     words: str = ""
     kind: Literal["line", "above", "try", "help", "magic", "setting"] = "line"
     restarts: bool = False
+    waits: bool = False
 
 
 Fact: TypeAlias = "Message | Line | str | int | float | bool | Sequence[Fact] | Mapping[str, Fact] | None"
@@ -105,6 +109,12 @@ class Message(NamedTuple):  # no dataclass, whose import takes a third of what a
         lines = [Line(str(words), "try", restarts) for words in tries]
         return self.then(msg("{lead}{lines}", lead=lead, lines=joined("\n  ", lines))) if lines else self
 
+    def or_waiting(self, words: object) -> Message:
+        """Return the message with a line that waits for room, behind those that it has."""
+        before = Message(self.next, self.facts)
+        more = msg("{before}\nWaits for room:\n  {line}", before=before, line=Line(str(words), "try", waits=True))
+        return self.then(more)
+
     def then(self, next: Message) -> Message:  # noqa: A002
         """Return the message with what to do next."""
         return self._replace(next="{next}", facts={**self.facts, "next": next})
@@ -124,7 +134,7 @@ class FrontEnd:
     def line(self, line: Line) -> str:
         """Return a line as it is typed here."""
         start = self._above if self._above and line.kind == "try" else f"%{self.magic}"
-        words = f"{line.words} {RESTART}" if line.restarts else line.words
+        words = " ".join(filter(None, [line.words, RESTART * line.restarts, WAIT * line.waits]))
         match line.kind:
             case "above":
                 return f"%%{self.magic} {words}"

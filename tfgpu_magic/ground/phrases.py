@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,11 @@ def seconds(length: float) -> str:
     return " ".join(f"{number} {unit}" for unit, number in parts.items() if number)
 
 
+def clock(at: float) -> str:
+    """Write a time of the day for people: ``14:02:11``."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
 def held(gpu: Gpu) -> str:
     """Write what is held of a GPU: ``61.2 / 80 GiB``; and where the driver limits it, what can be had of it here."""
     most = "" if gpu.limit == gpu.total else f": {gib(gpu.limit).removesuffix('.0')} GiB"
@@ -57,8 +63,16 @@ def use(row: GpuRow) -> str:
 
 
 def details(row: ProcessRow) -> list[str]:
-    """Write what stands below a process, a line each: how it is parked, and other frameworks' figures."""
-    return [*filter(None, [parked(row)]), *figures(row)]
+    """Write what stands below a process, a line each: its wait, how it is parked, and other frameworks' figures."""
+    return [*filter(None, [waits(row), parked(row)]), *figures(row)]
+
+
+def waits(row: ProcessRow) -> str:
+    """Write ``waits for room since 14:02:11``, or ``has had room since 14:06:40``; nothing if neither is so."""
+    if row.waits is None:
+        return ""
+    begun, room = row.waits.since, row.waits.room
+    return f"waits for room since {clock(begun)}" if room is None else f"has had room since {clock(room)}"
 
 
 def parked(row: ProcessRow) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgpu_magic.ground import TENSORFLOW
+from tfgpu_magic.ground.host import Waits
 from tfgpu_magic.ground.message import Message
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class Report:
         used_since: when it was first seen to have taken memory, in seconds since the epoch; None if it has none.
         slot: its number in the ledger of claims; None where that is not known.
         kernel: the kernel's id (`pids.kernel_id`); empty of a program.
+        waits: its wait for room, which goes on or was the last one; None if there was none, or it had no room.
     """
 
     pid: int
@@ -129,6 +131,7 @@ class Report:
     used_since: float | None = None
     slot: int | None = None
     kernel: str = ""
+    waits: Waits | None = None
 
     @property
     def goes_on(self) -> bool:
@@ -163,7 +166,8 @@ class Report:
         try:
             fields = json.loads(text)
             uses = tuple(map(_use, fields["uses"]))
-            return _made(cls, {**fields, "uses": uses, "notes": ()})
+            waits = Waits(*found) if (found := fields.get("waits")) else None
+            return _made(cls, {**fields, "uses": uses, "notes": (), "waits": waits})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a report: {error}") from error
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
+from tfgpu_magic.ground.host import Waits
 from tfgpu_magic.ground.report import GpuUse
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ class ProcessRow:
         owner: whose it is.
         use: the process's own report.
         tone: the number of its notebook's tone, the same on every GPU and in every view; None of what is not mine.
+        waits: its wait for room on this GPU; None if it does not wait, and has had its room for a while.
         spare: whether it is another notebook of mine that has long been idle and keeps much that it does not use.
         unlisted: if it is no process, but memory for which none is listed, why that is so: the driver lists none, has
             not listed it yet, or does not tell; else None.
@@ -135,6 +137,7 @@ class ProcessRow:
     process: Process
     owner: Owner
     use: GpuUse = NOT_REPORTED
+    waits: Waits | None = None
     tone: int | None = None
     spare: bool = False
     unlisted: Literal["never", "not yet", "untold"] | None = None

@@ -154,11 +154,11 @@ def _process(row: ProcessRow, now: float, width: int) -> Text:
 
 
 def _said(row: ProcessRow) -> str:
-    """Return how a process is parked, its policy, and the frameworks other than TensorFlow that have figures."""
-    parked = [phrases.parked(row)] if row.use.parked.size else []
+    """Return how a process waits or is parked, its policy, and other frameworks than TensorFlow that have figures."""
+    state = [phrases.waits(row)] if row.waits else [phrases.parked(row)] if row.use.parked.size else []
     others = {figure.framework: None for figure in row.use.figures if figure.framework != TENSORFLOW}
     policy = [phrases.plain(row.use.policy)] if row.use.policy else []
-    return ", ".join([*parked, *policy, *map(phrases.plain, others)])
+    return ", ".join([*state, *policy, *map(phrases.plain, others)])
 
 
 def _columns(words: tuple[str, str, str, str, str, str], width: int) -> str:

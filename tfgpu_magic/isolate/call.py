@@ -98,13 +98,15 @@ class CellCall(Call):
         also: further names to send.
         outputs: the names to bring back.
         detach: whether the notebook goes on meanwhile.
-        flags: the flags as they were written.
+        wait: seconds to wait for room if other processes hold too much; None does not wait.
+        flags: the flags as they were written, without that.
     """
 
     inputs: tuple[str, ...] | None = None
     also: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     detach: bool = False
+    wait: float | None = None
     flags: str = field(default="", compare=False)
 
     @property

@@ -21,9 +21,10 @@ from tfgpu_magic.claims.claim import Claim, Page
 from tfgpu_magic.claims.ledger import LEDGER, Ledger
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.other_processes import Names, Unnamed, names
+from tfgpu_magic.engine.room import Wait
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.ground import host
-from tfgpu_magic.ground.message import in_a_row, in_lines, msg
+from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.isolate.process.interrupt import deferring_interrupts
 from tfgpu_magic.machine.owners.pids import elsewhere, family
@@ -58,6 +59,7 @@ class Lease:
         environment: further environment variables for its process.
         number: its number in the ledger, for its process to join it; None if it has none there.
         started: to be called with its process's pid, once it has one.
+        wait: seconds for which its process is to wait for room; None does not wait.
     """
 
     policy: Policy
@@ -66,6 +68,7 @@ class Lease:
     environment: Mapping[str, str] = field(default_factory=dict)
     number: int | None = None
     started: Callable[[int], None] = lambda _: None
+    wait: float | None = None
 
 
 class Abandoned(Exception):
@@ -80,9 +83,10 @@ class LeaseRequest:
         policy: the call's policy, in addition to the policy of this process.
         gpus: how many GPUs; None is one, if there is one.
         wanted: returns whether the call still wants them; called again at each `Leases.stir`.
-        waiting: called once if it has to wait.
+        waiting: what is shown while our other calls are in the way.
+        wait: how it waits: if that has a limit, for other programs too.
         for_all: whether it is for what the policy takes of every GPU. What applies the policy explains better what is
-            in its way, so that its call runs all the same.
+            in its way, so that its call runs all the same, unless there was no room in time.
         number: its number in the ledger.
         snapshot: the GPUs, as they were last seen for it; None before.
         names: the program behind each pid, for the text of a refusal.
@@ -91,7 +95,8 @@ class LeaseRequest:
     policy: Policy
     gpus: int | None = None
     wanted: Callable[[], bool] = lambda: True
-    waiting: Callable[[], None] = lambda: None
+    waiting: Message | str = ""
+    wait: Wait = field(default_factory=lambda: Wait(show=bool, job=True))
     for_all: bool = False
     number: int = 0
     snapshot: Snapshot | None = None
@@ -172,10 +177,11 @@ class Leases:
                 claim = Claim(number=request.number, slot=self._ledger.slot, seen=time.monotonic())
                 page.claims[request.number] = claim
             try:
-                policy, devices = self._take(request)
+                with request.wait:
+                    policy, devices = self._take(request)
             except Refused as error:
                 self._ledger.want(error.retryable)
-                if not request.for_all:
+                if request.wait.limit is not None or not request.for_all:
                     raise
                 policy, devices = engine.inherited(request.snapshot).then(request.policy), ()
                 self._over.add(request.number)  # it runs without GPUs of its own, and no call waits behind it
@@ -221,8 +227,9 @@ class Leases:
 
     def _take(self, request: LeaseRequest) -> tuple[Policy, tuple[Device, ...]]:
         """Return the policy and the GPUs for a request; wait for them while our other calls are in the way."""
-        since, announced = time.time(), False
+        since = time.time()
         while request.wanted():
+            refused: Refused | None = None
             ended, snapshot = self._look(since)
             request.snapshot = snapshot
             since = time.time() - _FRESH
@@ -231,19 +238,21 @@ class Leases:
                 with self._turn() as page:
                     if page.ended != ended:  # the snapshot has, as if others', what a call held that ended meanwhile
                         continue
-                    found = first(functools.partial(self._found, page, request, *one) for one in alternatives)
+                    try:
+                        found = first(functools.partial(self._found, page, request, *one) for one in alternatives)
+                    except Refused as error:
+                        if request.wait.limit is None or not error.retryable:
+                            raise
+                        found, refused = None, error
                     if found is not None:
                         return found
                     changes = page.changes
             except Unnamed:
                 request.names.found = names(snapshot)
                 continue
-            if announced:
-                self._wait(changes, request)
-                request.names = Names()
-            else:
-                request.waiting()
-                announced = True
+            pause = request.wait.go_on(refused or Refused(request.waiting, verdict=NOT_STARTED))
+            self._wait(changes, request, pause if refused else _AGAIN)
+            since, request.names = (time.time() if refused else since), Names()
         raise Abandoned
 
     def _found(
@@ -290,9 +299,9 @@ class Leases:
                 self._seen = (ended, see())
             return self._seen
 
-    def _wait(self, changes: int, request: LeaseRequest) -> None:
-        """Wait until something has changed in the ledger, or the call is no longer wanted; not for ever."""
-        until = time.monotonic() + _AGAIN
+    def _wait(self, changes: int, request: LeaseRequest, seconds: float) -> None:
+        """Wait until something has changed in the ledger, or the call is no longer wanted; so long at the most."""
+        until = time.monotonic() + seconds
         while request.wanted() and self._known == changes and time.monotonic() < until:
             with self._changed:
                 self._changed.wait_for(lambda: self._known != changes or not request.wanted(), TICK)

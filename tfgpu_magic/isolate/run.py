@@ -313,7 +313,7 @@ def setup(call: Call, lease: Lease, runner: str) -> Setup:
         lease.policy,
         lease.snapshot,
         lease.environment,
-        apply=engine.apply,
+        apply=functools.partial(engine.apply, wait=lease.wait),
         asked_of_others=here.asked_of_all,
         configured=here.configured,
     )

@@ -164,4 +164,5 @@ def _refused(error: TfGpuError) -> Mapping[str, object]:
     """Return the facts of a refusal: why, and the policies to ask for instead."""
     reason = error.beginning if isinstance(error, Refused) else error
     outcome = "wrong" if isinstance(error, PolicyError) else "refused"
-    return {"outcome": outcome, "reason": str(reason), "ways": [line.words for line in error.message.tries]}
+    ways = [line.words for line in error.message.tries if not line.waits]  # the dialog is not open for so long
+    return {"outcome": outcome, "reason": str(reason), "ways": ways}

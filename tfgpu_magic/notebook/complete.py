@@ -92,6 +92,8 @@ def _completion(line: str) -> Completion | None:
 
 def _behind(word: Word, tokens: Sequence[str], *, above: bool) -> list[str]:
     """Return what may follow a word and its tokens: the values of a flag, or values and the flags that are left."""
+    if word.restart and tokens[-1:] == [table.WAITS.name]:
+        return list(table.WAITS.values)
     if word.restart:
         return list(module(word).completions([word.name, *tokens], _labels))  # the word is a part of its policy
     flags, takes = (word.above.flags, word.above.rest) if above and word.above else (word.flags, word.takes)

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from tfgpu_magic.claims.ledger import LEDGER
-from tfgpu_magic.engine import other_processes
+from tfgpu_magic.engine import other_processes, room
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.ground import host
@@ -53,7 +53,6 @@ Show: TypeAlias = Callable[[Message], object]
 _RETURN = "unpark-1"
 """The lock of this user's processes that come back."""
 
-_TRY_EVERY = 1.0  # seconds between two attempts to come back
 _BEHIND = msg("Another process of yours is moving its memory, and this one comes after it.")
 
 _BATCH = 64 * MIB  # bytes of small arrays for which room in host memory is asked at once
@@ -219,14 +218,13 @@ class MovedArrays:
             _check_gpus(sizes)
             show(msg("Moving {whole} back to the GPU.", whole=whole))
             _claim(sizes)
-            while moved and wanted():
-                with host_memory.locked(_RETURN, wanted, lambda: show(_BEHIND)), self._lock:
-                    lacking = _put_back(moved, wanted, tell)
-                if lacking is not None:
-                    LEDGER.want(lacking[:1])
-                    _give_back()  # what was freed, and a framework keeps
-                    show(_no_room(*lacking))
-                    time.sleep(_TRY_EVERY)
+            with room.Wait(show=show) as wait:
+                while moved and wanted():
+                    with host_memory.locked(_RETURN, wanted, lambda: show(_BEHIND)), self._lock:
+                        lacking = _put_back(moved, wanted, tell)
+                    if lacking is not None:
+                        _give_back()  # what was freed, and a framework keeps
+                        time.sleep(wait.go_on(refusal(_no_room(*lacking), retryable=lacking[:1])))
         finally:
             _claim({})
             if not self._moved:
@@ -356,7 +354,7 @@ def _no_room(uuid: str, size: int) -> Message:
     snapshot = look()
     gpu = next((gpu for gpu in snapshot.gpus if gpu.uuid == uuid), None)
     name = "The GPU" if gpu is None else f"GPU {gpu.label}"
-    waits = msg("{gpu} does not have {size} free yet. Trying again every second.", gpu=name, size=rounded(size))
+    waits = msg("{gpu} does not have {size} free yet.", gpu=name, size=rounded(size))
     names = other_processes.names(snapshot)
     return in_lines([waits, *([] if gpu is None else holders(gpu, snapshot.processes, names))])
 

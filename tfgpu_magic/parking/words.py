@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any
 
+from tfgpu_magic.engine.room import ProgressDisplay
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.answer import Document
 from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
@@ -20,7 +21,6 @@ from tfgpu_magic.parking import automatic, other_notebooks
 from tfgpu_magic.parking.arrays import MovedArrays, about, check, stay_messages
 from tfgpu_magic.parking.frameworks import refusal
 from tfgpu_magic.parking.kernel import ipython
-from tfgpu_magic.parking.kernel.gate import ProgressDisplay
 from tfgpu_magic.parking.kernel.process import goes_without
 from tfgpu_magic.parking.outcome import NOT_PARKED
 from tfgpu_magic.parking.this_notebook import how_much_stays, park, this_process

@@ -126,7 +126,8 @@ class Flag(NamedTuple):
     Attributes:
         name: the flag.
         takes: the value that follows it, in capitals as in the help; "" if none does. NAMES are names of the notebook,
-            with commas; what ends with dots takes all values that follow.
+            with commas; what ends with dots takes all values that follow. What is in brackets may be left out: it is
+            then the first of `values`.
         meaning: what it does, for the help; "" hides it there.
         values: values to offer.
         tried: other flags that people may write for it and that do not look like it.
@@ -145,7 +146,9 @@ class Flag(NamedTuple):
 
 
 class ParsedLine(NamedTuple):
-    """A parsed line of the magic, without its comment and with `--restart` taken out; or of `tfgpu`.
+    """A parsed line of the magic, without its comment, and with `--restart` and a policy's `--wait` taken out.
+
+    Or it is a line of `tfgpu`.
 
     Attributes:
         name: its first word as it is written; "" if there is none.

@@ -39,6 +39,7 @@ PARTS: dict[str, dict[str, str]] = {
     "owner": {"text": "owner", "pid": "", "kernel": ""},
     "notebook": {"name": ""},
     "use": dict.fromkeys(("gpu", "logical"), ""),
+    "waits": {"gpus": "", "since": "waits"},
     "shares": {"who": ""},
 }
 """The records in a row whose fields are the row's own members, by their field's name; with the fields that are sent by

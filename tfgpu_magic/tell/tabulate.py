@@ -15,6 +15,7 @@ from tfgpu_magic.machine.owners.attribution import ENDED, OTHERS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from tfgpu_magic.ground.host import Waits
     from tfgpu_magic.ground.message import Message
     from tfgpu_magic.ground.report import GpuUse, Report
     from tfgpu_magic.ground.rows import Notebook
@@ -40,6 +41,9 @@ LISTED_AFTER = 2.0
 
 SPARE_AFTER, SPARE = 300.0, 256 * BINARY["MiB"]
 """Seconds without activity, and bytes held and not used, from which on a notebook is worth shutting down."""
+
+ROOM_IS_NEWS = 30.0
+"""Seconds for which views tell that a process has the room for which it has waited."""
 
 _SEVERAL = 2**32
 """What is taken from the number of another user's row, which stands for several pids, so that it is no process's."""
@@ -82,12 +86,17 @@ def make(snapshot: Snapshot, known: Known) -> Table:
     own = reported[0][1] if report else {}
     gpus: list[GpuRow] = []
     processes: list[ProcessRow] = []
+    news = snapshot.time - ROOM_IS_NEWS
+    waiting = {one.pid: one.waits for one in told if one.waits and (one.waits.room or snapshot.time) > news}
     listed = {} if foreign else by_gpu(snapshot.processes, lambda row: row.gpu)
     for gpu in snapshot.gpus:
         uses = {one.pid: of.get(gpu.label) for one, of in reported}
         rows = list(_rows(listed.get(gpu.label, ()), known, uses, snapshot.time))
         if foreign or not gpu.listed:
             rows += _self_reported_rows(gpu.label, {row.process.pid for row in rows}, known, reported, snapshot.time)
+        rows = _with_waits(
+            rows, {pid: one for pid, one in waiting.items() if (gpu.uuid or gpu.label) in one.gpus}, known, gpu.label
+        )
         rows.sort(key=_largest_first)
         why: _Unlisted = "untold" if foreign or not gpu.listed else "not yet" if gpu.rest([gpu.used_then]) else "never"
         whose = OTHERS if foreign and gpu.listed else UNLISTED[why]  # the note says what others are
@@ -221,18 +230,30 @@ def _self_reported_rows(
 ) -> Iterable[ProcessRow]:
     """Give rows for the kernels that report to use a GPU, where the driver's list does not have them."""
     for one, uses in reported:
-        use, notebook = uses.get(gpu), known.notebooks.get(one.pid)
-        if use is None or use.taken is None or one.pid in listed:
-            continue
-        this = known.own is not None and one.pid == known.own.pid
-        owner = Owner(
-            pid=one.pid,
-            who="this" if this else "mine",
-            text=known.this if this else (notebook and notebook.title) or "a kernel",
-            notebook=notebook,
-            kernel=one.pid,
-        )
-        yield _row(Process(gpu, one.pid), owner, use, now)
+        use = uses.get(gpu)
+        if use is not None and use.taken is not None and one.pid not in listed:
+            yield _row(Process(gpu, one.pid), _owner_of(one.pid, known), use, now)
+
+
+def _owner_of(pid: int, known: Known) -> Owner:
+    """Return the owner of a process that reports of itself."""
+    notebook, this = known.notebooks.get(pid), known.own is not None and pid == known.own.pid
+    return Owner(
+        pid=pid,
+        who="this" if this else "mine",
+        text=known.this if this else (notebook and notebook.title) or "a kernel",
+        notebook=notebook,
+        kernel=pid,
+    )
+
+
+def _with_waits(rows: Sequence[ProcessRow], waiting: Mapping[int, Waits], known: Known, gpu: str) -> list[ProcessRow]:
+    """Return the rows of a GPU with who waits for room there; what such a process holds does not count as unused."""
+    there = {row.process.pid: row for row in rows if row.owner.who in ("this", "mine")}
+    for pid, waits in waiting.items():
+        row = there.get(pid) or ProcessRow(process=Process(gpu, pid, held=0), owner=_owner_of(pid, known))
+        there[pid] = replace(row, process=row.process._replace(unused=None), waits=waits, spare=False)
+    return [*(row for row in rows if row.process.pid not in there), *there.values()]
 
 
 def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:

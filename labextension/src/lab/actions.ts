@@ -1,11 +1,12 @@
 // The panel's actions on a notebook: open, restart or shut it down, stop a call; and to end other processes.
 
 import { Dialog, Notification, showDialog, showErrorMessage } from '@jupyterlab/apputils';
-import { ServerConnection } from '@jupyterlab/services';
+import { KernelAPI, ServerConnection } from '@jupyterlab/services';
 import type { NotebookPanel } from '@jupyterlab/notebook';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { cut } from '../view/format';
 import type { Actions } from '../view/options';
+import { waits } from '../view/row';
 import type { Row } from '../view/wire';
 import { kernelOf, nameOf } from './current';
 import { Asked, ending, endingProcess, SHOWN } from './ending';
@@ -124,7 +125,11 @@ export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): Required<
       }
     },
     stop(row) {
-      if (row.pid !== undefined) {
+      const { kernel } = row;
+      if (kernel !== undefined && waits(row)) {
+        const title = trans.__('The wait of %1 was not ended', cut(row.owner, SHOWN));
+        KernelAPI.interruptKernel(kernel, serverSettings).catch((error: unknown) => failed(title, error));
+      } else if (row.pid !== undefined) {
         void stopCall(row, row.pid);
       }
     },

@@ -2,7 +2,7 @@
 
 import { ago, withUnit, type Translation, type Unit } from '../view/format';
 import { own } from '../view/model';
-import { beside, parkedText, stateText } from '../view/row';
+import { beside, parkedText, stateText, waitText } from '../view/row';
 import type { Store } from '../view/store';
 import type { Row, State } from '../view/wire';
 import type { IGpuMemory } from './tokens';
@@ -60,6 +60,7 @@ export function kernels(state: State, unit: Unit, trans: Translation): KernelMem
     const main = its.find(row => !row.child) ?? its[0]!;
     const unused = since.get(kernel);
     const parts = [
+      waitText(main, trans),
       its.some(row => row.parked?.size) ? parkedText(its, unit, trans) : withUnit(held, unit),
       unused !== undefined && beside({ ...main, unused }) ? stateText({ ...main, unused }, state.time, trans) : '',
       unused === undefined ? '' : trans.__('unused %1', ago(state.time - unused, trans))

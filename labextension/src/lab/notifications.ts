@@ -2,6 +2,7 @@
 
 import { Notification } from '@jupyterlab/apputils';
 import { ago, cut, share, withUnit } from '../view/format';
+import { waits } from '../view/row';
 import type { Row, State } from '../view/wire';
 import { Alarm, Reminder } from './alerts';
 import { kernelRow, unused, type Held } from './kernel-rows';
@@ -39,6 +40,7 @@ export class Notifications {
 
   private check(state: State): void {
     const { threshold, unused: hours } = this.memory.settings.now;
+    this.tellRoom(state);
     const full = this.alarm.check(state, threshold);
     if (full.length) {
       this.tellFull(full, state);
@@ -51,6 +53,19 @@ export class Notifications {
         this.tell(news, state);
       }
     }
+  }
+
+  /** Tell of each notebook that waited for room and has it now. */
+  private tellRoom(state: State): void {
+    const { trans } = this.memory;
+    const rows = Object.values(state.rows).filter(row => row.kernel !== undefined && row.waits !== undefined);
+    for (const row of rows) {
+      if (!waits(row) && this.waiting.delete(row.kernel!)) {
+        const text = trans.__('%1 has the room that it waited for, and goes on', cut(row.owner, SHOWN));
+        Notification.success(text, { autoClose: false });
+      }
+    }
+    this.waiting = new Set(rows.filter(waits).map(row => row.kernel!));
   }
 
   private tellFull(labels: readonly string[], state: State): void {
@@ -133,6 +148,8 @@ export class Notifications {
   private byServer = tells();
   private checked = 0;
   private alarm = new Alarm();
+  /** The kernels that wait for room. */
+  private waiting = new Set<string>();
   private reminder = reminder();
   /** The kernels of each notification of unused memory. */
   private shown = new Map<string, string[]>();

@@ -10,7 +10,7 @@ export interface Actions {
   open?: (row: Row) => void;
   restart?: (row: Row) => void;
   shutDown?: (row: Row) => void;
-  /** End an isolated cell or call, and nothing else of its notebook. */
+  /** End an isolated cell or call, and nothing else of its notebook; or a notebook's wait for room. */
   stop?: (row: Row) => void;
   /** End a process of the user's own that no kernel of this server is. */
   end?: (row: Row) => void;

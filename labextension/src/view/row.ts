@@ -2,7 +2,7 @@
 
 import { html, nothing, svg, type TemplateResult } from 'lit-html';
 import { guard } from 'lit-html/directives/guard.js';
-import { ago, cut, figure, length, step, withUnit, type Translation, type Unit } from './format';
+import { ago, clock, cut, figure, length, step, withUnit, type Translation, type Unit } from './format';
 import { toneClass, type Actions, type Look } from './options';
 import { own, type Entry } from './model';
 import type { Row } from './wire';
@@ -64,6 +64,21 @@ export function stateText(row: Row, now: number, trans: Translation): string {
     return ''; // of a kernel that no server here knows
   }
   return row.state === 'busy' ? trans.__('busy') : (row.state ?? '');
+}
+
+/** Whether a row's process waits for room. */
+export function waits(row: Row): boolean {
+  return row.waits !== undefined && row.room === undefined;
+}
+
+/** Since when it waits for room, or has had it; nothing of what has not waited lately. */
+export function waitText(row: Row, trans: Translation): string {
+  const since = row.room ?? row.waits;
+  if (since === undefined) {
+    return '';
+  }
+  const time = clock(since);
+  return waits(row) ? trans.__('waits for room since %1', time) : trans.__('has had room since %1', time);
 }
 
 interface Seen {
@@ -149,6 +164,9 @@ function buttons(row: Row, actions: Actions, trans: Translation): unknown {
       button('restart', trans.__('Restart the kernel of %1…', name), RESTART),
       button('shutDown', trans.__('Shut down the kernel of %1…', name), SHUT_DOWN)
     ];
+    if (waits(row)) {
+      all.unshift(button('stop', trans.__('End the wait of %1', name), STOP));
+    }
   }
   return all.some(one => one !== nothing) ? html`<span class="tfgpu-view-buttons">${all}</span>` : nothing;
 }
@@ -181,15 +199,15 @@ type Fact = readonly [what: string, value: string];
 /** The framework that the policy is for: its figures stand beside the policy, without its name. */
 const OWN = 'TensorFlow';
 
-/** Return how a row's process is parked, its frameworks' figures, its policy, and how much of the GPU it uses. */
+/** Return how a row's process waits and is parked, its frameworks' figures, its policy, and how much of the GPU it uses. */
 export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
   const { [OWN]: its = {}, ...others } = row.figures ?? {};
   const policy: Fact[] = row.policy ? [['', cut(row.policy, SHOWN)]] : [];
-  const parked = parkedText([row], unit, trans);
+  const states = [waitText(row, trans), parkedText([row], unit, trans)].filter(Boolean);
   const told = (name: string, figures: Record<string, number>): Fact[] =>
     row.parked?.size && allZero(Object.values(figures)) ? [] : said(name, figures, unit, trans);
   return [
-    ...(parked ? [['', parked] as const] : []),
+    ...states.map(state => ['', state] as const),
     ...told('', its),
     ...policy,
     ...Object.entries(others).flatMap(([name, figures]) => told(`${name} `, figures)),

@@ -80,6 +80,10 @@ export interface Row {
   figures?: Record<string, Record<string, number>>;
   /** What was parked of it. */
   parked?: Parked;
+  /** Since when it waits for room, in seconds since the epoch. */
+  waits?: number;
+  /** When it had room, in seconds since the epoch; absent while it waits. */
+  room?: number;
   /** The number of its notebook's tone, the same on every GPU and in every view; absent of what is not mine. */
   tone?: number;
   /** Whether it is another notebook of mine that has long been idle and keeps much that it does not use. */

@@ -17,7 +17,8 @@ from typing import Any
 from tfgpu_magic.claims import allocation
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.offers import offering
-from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
+from tfgpu_magic.engine.room import Wait
+from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, Unpicklable
 from tfgpu_magic.ground.host import title
 from tfgpu_magic.ground.message import FrontEnd, Message, in_commas, in_lines, msg
 from tfgpu_magic.ground.snapshot import Snapshot
@@ -159,6 +160,9 @@ class Cell:
             if self.running.pid is not None:
                 died = Outcome(seconds=time.monotonic() - begin)
                 self._show(summarise(died, None, look(), self.running.pid))
+            if isinstance(error, Refused) and error.retryable and self._call.wait is None:
+                text = error.message.or_waiting(self._call.policy)
+                return None, offering(self._shell, text, "", FrontEnd(above=self._call.above))
             return None, without_frames(self._stop_from_outside() or error.with_traceback(None))
         with user_code.running(), noting_interrupt() as came:
             if self.running.interrupted_late:
@@ -216,16 +220,15 @@ class Cell:
 
         Only the policy of its own line counts here: the notebook's policy also holds in cells that never use a GPU.
         """
-        policy, gpus = self._call.policy, self._call.gpus
+        policy, gpus, limit = self._call.policy, self._call.gpus, self._call.wait
         if gpus is None and not any(request.limited for request in policy.memory):
             inherited = engine.inherited().then(policy)
-            return contextlib.nullcontext(Lease(inherited, look() if inherited.requests else None))
+            known = look() if inherited.requests and limit is None else None  # who waits reads them again
+            return contextlib.nullcontext(Lease(inherited, known, wait=limit))
         what = allocation.gpus(gpus) if gpus else "GPU memory"
-
-        def announce() -> None:
-            self._say(msg("Waits for {what}, which other calls of yours have.", what=what))
-
-        return LEASES.lease(LeaseRequest(policy, gpus, lambda: not self.running.stopped, announce, for_all=not gpus))
+        waiting = msg("Waits for {what}, which other calls of yours have.", what=what)
+        wait = Wait(limit, self._say, job=True) if self._call.detach else Wait(limit)
+        return LEASES.lease(LeaseRequest(policy, gpus, lambda: not self.running.stopped, waiting, wait, not gpus))
 
     def _take(self, outcome: Outcome) -> str:
         """Take what the cell returns while its process still has it; ask for pieces if it cannot be had as a whole.

@@ -6,6 +6,7 @@ None of argparse's own sentences is shown: they differ between Python's versions
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
@@ -20,6 +21,7 @@ HELP = {"--help", "-h"}
 """The flags that explain a command, which every command has."""
 
 _POLICY = {f"--{word.name}" for word in POLICY_WORDS}
+_TIME = re.compile(r"[0-9.]+(ms|s|m|h)?", re.IGNORECASE)
 _OF_A_POLICY = {flag.name for word in POLICY_WORDS for flag in word.flags}
 
 
@@ -49,7 +51,7 @@ def parse(
         many = "+" if flag.takes.endswith("...") else 1 if flag.takes else 0
         reader.add_argument(flag.name, dest=flag.name, action=_Once, nargs=many, default=argparse.SUPPRESS)
     try:
-        given, values = reader.parse_known_args(tokens)
+        given, values = reader.parse_known_args(_filled(tokens, flags))
     except argparse.ArgumentError as error:
         wrong = known[error.argument_name or ""]
         lack = f"needs {wrong.takes.removesuffix(' ...')}" if wrong.takes else "takes no value"
@@ -66,6 +68,18 @@ def parse(
     if values and not takes:
         raise PolicyError(in_a_row((f"`{name} {' '.join(tokens)}` cannot be done.", usage)))
     return vars(given), tuple(_without_dashes(values) if takes == "WORDS" else values)
+
+
+def _filled(tokens: Sequence[str], flags: Sequence[Flag]) -> list[str]:
+    """Return the tokens, in which each flag whose time may be left out is one with that time."""
+    optional = {flag.name: flag.values[0] for flag in flags if flag.takes.startswith("[")}
+    filled: list[str] = []
+    for token in tokens:
+        if filled and filled[-1] in optional and _TIME.fullmatch(token):
+            filled[-1] += f"={token}"
+        else:
+            filled.append(token)
+    return [f"{token}={optional[token]}" if token in optional else token for token in filled]
 
 
 def _without_dashes(values: Sequence[str]) -> Iterator[str]:

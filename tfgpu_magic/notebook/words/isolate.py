@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.ground.message import in_a_row
+from tfgpu_magic.ground import units
+from tfgpu_magic.ground.message import WAIT, in_a_row
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.isolate.call import CellCall
 from tfgpu_magic.isolate.cells import jobs
@@ -58,6 +59,8 @@ def read(line: ParsedLine) -> CellCall:
     options: dict[str, Any] = {flag[2:]: value for flag, value in flags.items() if flag.startswith("--") and value}
     if "gpus" in options:
         options["gpus"] = _count(options["gpus"])
+    if "wait" in options:
+        options["wait"] = units.seconds(options["wait"])
     return CellCall.checked(
         policy=parser.parse(policy) if policy else NOTHING,
         frameworks=line.frameworks,
@@ -65,7 +68,7 @@ def read(line: ParsedLine) -> CellCall:
         also=_names(sent.replace("+", "")) if sent is not None and more else (),
         outputs=_names(flags.get("-o", "-")),
         detach="--detach" in flags,
-        flags="".join(f" {flag} {value}".rstrip() for flag, value in flags.items()),
+        flags="".join(f" {flag} {value}".rstrip() for flag, value in flags.items() if flag != WAIT),
         **options,
     )
 

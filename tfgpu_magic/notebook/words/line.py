@@ -8,10 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
-from tfgpu_magic.ground.message import HELP, RESTART, Line, in_a_row, in_commas, msg
+from tfgpu_magic.ground.message import HELP, RESTART, WAIT, Line, in_a_row, in_commas, msg
 from tfgpu_magic.notebook.words import POLICIES
 from tfgpu_magic.policy.parser import find, unknown
-from tfgpu_magic.policy.word import Magic, ParsedLine, Word
+from tfgpu_magic.policy.word import Flag, Magic, ParsedLine, Word
 
 if TYPE_CHECKING:
     from IPython.core.error import UsageError
@@ -75,7 +75,7 @@ def with_arguments(parsed: ParsedLine, *, above: bool = False) -> ParsedLine:
     Raises:
         PolicyError: they are not written so.
     """
-    arguments, _ = _table()
+    arguments, *_ = _table()
     word = parsed.word
     flags, takes = (word.above.flags, word.above.rest) if above and word.above else (word.flags, word.takes * "VALUES")
     tokens = parsed.rest.replace(";", " ; ") if takes == "WORDS" else parsed.rest
@@ -102,15 +102,15 @@ def module(word: Word) -> Any:
     return import_module(word.home or f".{word.name}", __package__)
 
 
-def _table() -> tuple[Any, tuple[Word, ...]]:
-    """Return the module that parses flags, and all commands of a notebook."""
+def _table() -> tuple[Any, Flag, tuple[Word, ...]]:
+    """Return the module that parses flags, the one that waits, and all commands of a notebook."""
     from tfgpu_magic.notebook.words import arguments, table  # speed of a first `%tf_gpu` line: a policy needs neither
 
-    return arguments, table.in_notebooks()
+    return arguments, table.WAITS, table.in_notebooks()
 
 
 def _words() -> tuple[Word, ...]:
-    return _table()[1]
+    return _table()[-1]
 
 
 def read(line: str, magic: Magic = "tf_gpu") -> ParsedLine:
@@ -120,15 +120,21 @@ def read(line: str, magic: Magic = "tf_gpu") -> ParsedLine:
         PolicyError: its first word is unknown, or a flag cannot stand beside it.
     """
     tokens = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].split()  # `train#2.ipynb` is a name
-    name, rest = parted(" ".join(token for token in tokens if token != RESTART))
     restart = RESTART in tokens
+    name, rest = parted(" ".join(token for token in tokens if token != RESTART))
     if restart and not name:
         what = f"{RESTART} of what? Write the words before it:"
         raise PolicyError(msg("{what} `{line}`.", what=what, line=Line("limit 2GiB", restarts=True)))
     word = next((word for word in POLICIES if word.name == name.lower()), None) or find(name, _words())
     if restart and not word.restart:
         raise PolicyError(f"`{word.name}` sets nothing, so {RESTART} has no place beside it.")
-    return ParsedLine(name, rest, restart, word, magic)
+    flags: dict[str, str] = {}
+    if word.restart and WAIT in rest:
+        arguments, flag, _ = _table()
+        tokens = f"{name} {rest}".replace(";", " ; ").split()
+        flags, (name, *more) = arguments.parse(word.name, tokens, (flag,), "WORDS", word.forms)
+        rest = " ".join(more)
+    return ParsedLine(name, rest, restart, word, magic, flags)
 
 
 def parted(text: str) -> tuple[str, str]:

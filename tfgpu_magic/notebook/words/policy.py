@@ -9,20 +9,20 @@ from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.ground.answer import Document
 from tfgpu_magic.ground.host import host
-from tfgpu_magic.ground.message import RESTART
+from tfgpu_magic.ground.message import RESTART, WAIT
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.word import ParsedLine
 
 
 def completions(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
     """Return what may follow in a policy, of which the line's word is a part."""
-    return parser.offers(tokens, gpus, RESTART)
+    return parser.offers(tokens, gpus, RESTART, WAIT)
 
 
 def run(line: ParsedLine) -> Document:
     """Apply a policy here; or if it is too late and `--restart` is given, in a new kernel."""
     try:
-        plan = engine.apply(line.text, frameworks=line.frameworks, see=enforcement.look_well)
+        plan = engine.apply(line.text, frameworks=line.frameworks, wait=line.flags.get(WAIT))
     except TooLate:
         if not line.restart:
             raise

@@ -6,13 +6,20 @@ of its name here, or `policy`; in a shell it is one of its name in `command`, or
 
 from __future__ import annotations
 
-from tfgpu_magic.ground.message import Line, in_a_row, msg
+from tfgpu_magic.ground.message import WAIT, Line, in_a_row, msg
 from tfgpu_magic.notebook.words import POLICIES
 from tfgpu_magic.parking.table import PARK, UNPARK
 from tfgpu_magic.policy.arguments import SIZES
 from tfgpu_magic.policy.requests import limit
 from tfgpu_magic.policy.word import CellForm, Flag, ShellForm, Word
 
+WAITS = Flag(
+    WAIT,
+    "[TIME]",
+    "wait for room if others hold too much: at most 30m, or TIME: 90s, 10m, 2h",
+    values=("30m", "10m", "2h"),
+)
+"""The flag of a policy, of an isolated cell and of a program."""
 ISOLATED = CellForm(
     (
         Flag(
@@ -29,6 +36,7 @@ ISOLATED = CellForm(
         ),
         Flag("--gpus", "N", "see only N GPUs, the free ones with most memory", values=("1", "2")),
         Flag("--timeout", "TIME", "end it after so long: 90s, 10m, 2h", values=("90s", "10m", "2h")),
+        WAITS,
         Flag(
             "--detach",
             "",
@@ -39,7 +47,9 @@ ISOLATED = CellForm(
     "WORDS",
     msg(
         "Write `{line}`, with a policy as in `limit 2GiB` or `--limit 2GiB`.",
-        line=Line("isolate [-i NAMES] [-o NAMES] [--gpus N] [--timeout TIME] [--detach] [POLICY]", "above"),
+        line=Line(
+            "isolate [-i NAMES] [-o NAMES] [--gpus N] [--timeout TIME] [--wait [TIME]] [--detach] [POLICY]", "above"
+        ),
     ),
     "Above a cell, `%%tf_gpu isolate` runs it in a process of its own. The names that it reads are sent along, those "
     "after -o are brought back, and all its GPU memory comes back. WORDS are a policy for that process; "
@@ -80,11 +90,11 @@ WORDS: tuple[Word, ...] = (
     *POLICIES,
     _of_shells(
         "run",
-        '[--wait 10m] "POLICY" -- PROGRAM',
+        '[--wait [TIME]] "POLICY" -- PROGRAM',
         "run an unchanged program under a policy",
         _RUN,
         Flag("--script", "", "PROGRAM is a Python script, whatever its name"),
-        Flag("--wait", "TIME", "wait so long for room where others hold it: 90s, 10m, 2h"),
+        WAITS,
         Flag("--called", "COMMAND"),  # what the user has typed; PROGRAM is what its Python runs
         rest="WORDS",
     ),

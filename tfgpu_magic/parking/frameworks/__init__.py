@@ -19,9 +19,9 @@ UNREADABLE = msg(
 )
 
 
-def refusal(message: Message) -> Refused:
+def refusal(message: Message, *, retryable: Sequence[str] = ()) -> Refused:
     """Return the error that something cannot be parked, moved or brought back now; the message says why."""
-    return Refused(message, verdict=None)
+    return Refused(message, verdict=None, retryable=retryable)
 
 
 def message_of(error: Exception) -> Message:

@@ -12,19 +12,12 @@ import contextlib
 import gc
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from IPython.display import display
-
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.ground.answer import Document
 from tfgpu_magic.ground.message import Message
-
-SOON = 0.7  # seconds that need no explanation
-EVERY = 1.0  # seconds between two sentences in a terminal, at the least
 
 
 class StillParked(Refused):
@@ -110,33 +103,3 @@ def _end(shell: Any) -> None:
         with contextlib.suppress(Exception):
             stream.flush()  # type: ignore[union-attr]  # None if there is none
     os._exit(0)
-
-
-class ProgressDisplay:
-    """The progress of a move below one cell: in a notebook in one place, in a terminal in lines."""
-
-    def __init__(self, shell: Any) -> None:
-        self._in_kernel = hasattr(shell, "kernel")
-        self._begun = self._shown_at = time.monotonic()
-        self._message: Message | None = None
-        self._place: Any = None
-
-    def __call__(self, message: Message | None) -> None:
-        """Show a message, if there is any, in place of the one before, if the cell has waited long enough."""
-        now = time.monotonic()
-        if message is None or message == self._message or now - self._begun < SOON:
-            return
-        if self._message is not None and not self._in_kernel and now - self._shown_at < EVERY:
-            return
-        self._shown_at = now
-        self.show_now(message)
-
-    def show_now(self, message: Message) -> None:
-        """Show a message in place of the one before."""
-        self._message, document = message, Document(*str(message).splitlines())
-        if not self._in_kernel:
-            print(document, flush=True)
-        elif self._place is None:
-            self._place = display(document, display_id=True)  # type: ignore[no-untyped-call]  # IPython's
-        else:
-            self._place.update(document)

@@ -15,6 +15,7 @@ from concurrent import futures
 from functools import partial
 from typing import Any
 
+from tfgpu_magic.engine.room import ProgressDisplay
 from tfgpu_magic.ground.host import here
 from tfgpu_magic.ground.message import Line, Message, msg
 from tfgpu_magic.parking import host_memory
@@ -24,7 +25,6 @@ from tfgpu_magic.parking.kernel import ipython, running_code
 from tfgpu_magic.parking.kernel.gate import (
     Blocker,
     Gate,
-    ProgressDisplay,
     StillParked,
     block_exit,
     end_without_exit_functions,

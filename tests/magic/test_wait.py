@@ -1,0 +1,211 @@
+"""`--wait`: notebooks and programs of one user that wait for room, in real kernels on a simulated GPU."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import nbformat
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import start_new_kernel
+
+from tests.jupyter import Notebook, Server, execute, reply_to, serving
+from tests.processes import QUIET
+from tests.sizes import GIB
+from tests.waiting import until
+from tfgpu_magic.command.wording import frameworks
+from tfgpu_magic.engine import engine
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
+from tfgpu_magic.notebook.words import line
+from tfgpu_magic.policy.parser import parse
+from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.simgpu.neighbours import Neighbour
+
+STATUS = [sys.executable, "-m", "tfgpu_magic", "status"]
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    with Machine.create("1x16GiB") as machine:
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def server(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(machine, tmp_path_factory.mktemp("home"), environment=QUIET) as server:
+        yield server
+
+
+@pytest.fixture
+def holder(machine: Machine) -> Iterator[Neighbour]:
+    """A program of the same user that holds most of the GPU."""
+    holder = machine.add_neighbour("12GiB@0")
+    yield holder
+    holder.stop()
+
+
+@contextmanager
+def notebooks(server: Server, *names: str) -> Iterator[list[Notebook]]:
+    """Start notebooks of these names with the extension, and end them and their kernels."""
+    with ExitStack() as stack:
+        started = [stack.enter_context(Notebook(server, name)) for name in names]
+        for one in started:
+            one.run("%load_ext tfgpu_magic\n%colors nocolor")
+        yield started
+
+
+def shown(client: BlockingKernelClient, part: str) -> str:
+    """Wait for an output of the running cell that has a part, and return it."""
+
+    def output() -> str:
+        content = client.get_iopub_msg(timeout=60)["content"]
+        return str(content.get("data", {}).get("text/plain") or content.get("text", ""))
+
+    return until(output, lambda text: part in text, every=0.0)
+
+
+def begin(client: BlockingKernelClient, line: str) -> tuple[str, str]:
+    """Send a line that waits, and return its request and what it shows."""
+    return client.execute(line), shown(client, "Waiting for room since")
+
+
+def status(machine: Machine) -> str:
+    return subprocess.run(STATUS, env=machine.environ(), capture_output=True, text=True, check=True).stdout
+
+
+def waiting(machine: Machine) -> set[str]:
+    """Return whose rows say that they wait."""
+    return set(re.findall(r"(\w+)\.ipynb.*\n +waits for room since \d\d:\d\d:\d\d", status(machine)))
+
+
+def test_who_came_first_goes_first_also_before_one_for_whom_there_is_room(
+    machine: Machine, server: Server, holder: Neighbour
+) -> None:
+    with notebooks(server, "first.ipynb", "second.ipynb", "third.ipynb") as (first, second, third):
+        one, told = begin(first.client, "%tf_gpu limit 60% --wait")
+        two, _ = begin(second.client, "%gpu pick; limit 60% --wait 20m")
+        three, behind = begin(third.client, "%tf_gpu limit 1GiB --wait")  # that fits at once
+        rows = waiting(machine)
+        holder.stop()
+        went_on = reply_to(first.client, one)["status"]
+        promised = shown(second.client, "promised")
+        os.kill(first.pid, signal.SIGKILL)  # the holder of the room, who has taken none of it yet
+        others = [reply_to(second.client, two)["status"], reply_to(third.client, three)["status"]]
+        policies = [notebook.run("%tf_gpu plan") for notebook in (second, third)]
+        there = waiting(machine)
+
+    assert re.search(r"since (\d\d:\d\d:\d\d) ░{20} until (\d\d:\d\d:\d\d) at the latest", told)
+    assert "GPU 0: 60% is 9.6 GiB" in told
+    assert "    12 GiB  neighbour" in told
+    assert "Programs of others have no order" in told
+    assert "Another process of yours waits for the same GPU, and came first." in behind
+    assert rows == {"first", "second", "third"}
+    assert "10.1 GiB to first.ipynb" in promised
+    assert [went_on, *others] == ["ok"] * 3
+    assert ["limit 9.6 GiB" in policies[0], "limit 1 GiB" in policies[1], there] == [True, True, set()]
+
+
+def test_an_interrupt_ends_the_wait_with_nothing_applied(machine: Machine, server: Server, holder: Neighbour) -> None:
+    with notebooks(server, "one.ipynb") as (notebook,):
+        before = notebook.run("%tf_gpu plan")
+        request, _ = begin(notebook.client, "%tf_gpu limit 60% --wait")
+        rows = waiting(machine)
+        server.open(f"api/kernels/{notebook.kernel}/interrupt", {}).close()  # as JupyterLab's menu does, and the panel
+        reply = reply_to(notebook.client, request)
+        after, there = notebook.run("%tf_gpu plan"), waiting(machine)
+
+    assert "The wait for room was interrupted." in "".join(reply["traceback"])
+    assert (after, rows, there) == (before, {"one"}, set())
+
+
+def test_a_notebook_goes_on_waiting_while_its_server_restarts(
+    machine: Machine, server: Server, holder: Neighbour, tmp_path: Path
+) -> None:
+    """Its kernel is another program's, as a gateway's is; the server's collector reads the GPUs for all."""
+    manager, client = start_new_kernel(env=machine.environ(os.environ | QUIET | {"IPYTHONDIR": str(tmp_path)}))
+    try:
+        execute(client, "%load_ext tfgpu_magic")
+        request, _ = begin(client, "%tf_gpu limit 60% --wait")
+        server.stop()
+        server.start()
+        holder.stop()
+        ended = reply_to(client, request)["status"]
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+    assert ended == "ok"
+
+
+def test_nbconvert_ends_with_the_error_when_the_time_is_over(
+    machine: Machine, holder: Neighbour, tmp_path: Path
+) -> None:
+    cells = ["%load_ext tfgpu_magic", "%tf_gpu limit 60% --wait 1s", "open('went on', 'w')"]
+    new = nbformat.v4
+    book = new.new_notebook(cells=[new.new_code_cell(cell) for cell in cells])  # type: ignore[no-untyped-call]
+    nbformat.write(book, tmp_path / "one.ipynb")  # type: ignore[no-untyped-call]
+    command = [sys.executable, "-m", "nbconvert", "--execute", "--to", "notebook", "one.ipynb"]
+    done = subprocess.run(command, cwd=tmp_path, env=machine.environ(), capture_output=True, text=True)
+
+    assert done.returncode
+    assert "Not applied. There was no room within 1.0 s. GPU 0: 60% is 9.6 GiB" in done.stderr
+    assert not (tmp_path / "went on").exists()
+
+
+def test_what_can_never_fit_is_refused_at_once(server: Server, holder: Neighbour) -> None:
+    with notebooks(server, "one.ipynb") as (notebook,):
+        never = notebook.run("%tf_gpu limit 17GiB --wait")
+        unclear = notebook.run("%tf_gpu limit 60% --wait 10")
+        offered = notebook.run("%tf_gpu limit 60%")
+
+    assert "17 GiB, more than" in never
+    assert "Waiting" not in never
+    assert "10 of what? Write 10s or 10m." in unclear
+    assert offered.endswith("\nWaits for room:\n  %tf_gpu limit 60% --wait")
+
+
+@pytest.mark.parametrize(
+    ("text", "time", "rest"),
+    [
+        ("limit 40% --wait", "30m", "limit 40%"),
+        ("pick --wait 10m; limit 40%", "10m", "pick ; limit 40%"),
+        ("limit --wait=2h 40%", "2h", "limit 40%"),
+        ("limit --wait 40%", "30m", "limit 40%"),
+    ],
+)
+def test_the_time_may_be_left_out(text: str, time: str, rest: str) -> None:
+    parsed = line.read(text)
+
+    assert (parsed.flags, parse(parsed.text)) == ({"--wait": time}, parse(rest))
+    with pytest.raises(PolicyError, match="given twice"):
+        line.read(f"{text} --wait")
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus"),
+    [
+        ("limit 40%", ["GPU-0", "GPU-1"]),
+        ("pick; limit 40%", ["GPU-0", "GPU-1"]),
+        ("pick 2; limit 40%", ["GPU-0", "GPU-1"]),
+        ("visible 1; growth", ["GPU-1"]),
+        ("visible none", []),
+        ("limit 9GiB", []),
+    ],
+)
+def test_a_wait_is_for_each_gpu_on_which_there_could_be_room(
+    words: str, gpus: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    full = (Gpu(index=n, uuid=f"GPU-{n}", name="A GPU", total=8 * GIB, free=0) for n in range(2))
+    snapshot = Snapshot(time=time.time(), gpus=tuple(full))
+
+    assert engine._attainable(parse(words), frameworks(words), snapshot, engine.anew(snapshot)) == gpus

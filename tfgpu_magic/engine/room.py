@@ -1,0 +1,206 @@
+"""Waits for room on GPUs: the queue of this user's processes in their ledger, and what shows and ends every wait.
+
+Who came first for one of these GPUs goes first. Programs of others have no order, and neither has a line that does not
+wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tfgpu_magic.claims.claim import Claim
+from tfgpu_magic.claims.ledger import LEDGER
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.frameworks import import_hook
+from tfgpu_magic.ground import host, phrases
+from tfgpu_magic.ground.answer import Document
+from tfgpu_magic.ground.host import Waits
+from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+T = TypeVar("T")
+
+TRY_EVERY = 1.0
+"""Seconds between two attempts."""
+SOON = 0.7
+"""Seconds that need no explanation."""
+
+_BAR = 20  # characters
+_BEHIND = msg("Another process of yours waits for the same GPU, and came first.")
+_ENDS = "It goes on by itself as soon as there is room; an interrupt ends the wait."
+_ORDER = msg(
+    "Those of your notebooks and programs that wait for the same GPU go on in the order in which they came. Programs "
+    "of others have no order: one of them may take the room first."
+)
+
+
+class ProgressDisplay:
+    """What goes on below one cell: in a notebook in one place, elsewhere in lines; in a program, beside its errors."""
+
+    def __init__(self, shell: Any) -> None:
+        self.live, self._shell = hasattr(shell, "kernel"), shell
+        self._begun = self._shown_at = time.monotonic()
+        self._message: Message | None = None
+        self._place, self._shown = os.urandom(8).hex(), False
+
+    def __call__(self, message: Message | None) -> None:
+        """Show a message, if there is any, in place of the one before, if the cell has waited long enough."""
+        now = time.monotonic()
+        if message is None or now - self._begun < SOON:
+            return
+        if self.live or self._message is None or now - self._shown_at >= TRY_EVERY:
+            self._shown_at = now
+            self.show_now(message)
+
+    def show_now(self, message: Message) -> None:
+        """Show a message in place of the one before, if it is another one."""
+        if message == self._message:
+            return
+        self._message, document = message, Document(*str(message).splitlines())
+        if self._shell is None:
+            import_hook.tell(document.text())
+        elif not self.live:
+            print(document, flush=True)
+        else:
+            data, metadata = self._shell.display_formatter.format(document)
+            self._shell.display_pub.publish(data, metadata, transient={"display_id": self._place}, update=self._shown)
+            self._shown = True
+
+
+class Wait:
+    """A wait for room, which begins with the first `go_on`, and which other processes see until its block ends.
+
+    Args:
+        limit: seconds that it takes at the most; None has no end.
+        show: takes messages on the wait; by default they are shown below the cell.
+        job: whether it is that of a job, which is shown once, and not as a wait of this process.
+    """
+
+    def __init__(
+        self, limit: float | None = None, show: Callable[[Message], object] | None = None, *, job: bool = False
+    ) -> None:
+        display = ProgressDisplay(host.shell())
+        self.limit, self._show = limit, show or display.show_now
+        self._job, self._live = job, display.live and not job
+        self._gpus: tuple[str, ...] = ()
+        self._since: float | None = None
+        self._begun = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if self._since is not None:
+            now = time.time()
+            self._report(None if error else Waits(self._gpus, self._since, room=now))
+            text = "Waited for room from {since} to {end}."
+            self._show(msg(text, since=phrases.clock(self._since), end=phrases.clock(now)))
+
+    def go_on(self, why: Refused) -> float:
+        """Show why it goes on, and return the seconds until the next attempt.
+
+        Args:
+            why: why there is no room now.
+
+        Raises:
+            Refused: it has taken as long as it may.
+        """
+        first, gpus = self._since is None, tuple(why.retryable)
+        if self._since is None:
+            self._since, self._begun = time.time(), time.monotonic()
+        left = TRY_EVERY if self.limit is None else self._begun + self.limit - time.monotonic()
+        if first or gpus != self._gpus:
+            self._gpus = gpus
+            self._report(Waits(gpus, self._since))
+        LEDGER.want(gpus)
+        if left <= 0:
+            over = msg("There was no room within {time}.", time=phrases.seconds(self.limit or 0.0))
+            raise Refused(in_a_row([over, why.reason]), verdict=why.verdict, retryable=why.retryable)
+        if first or self._live:
+            head = in_a_row([self._head(self._since, left), _ENDS])
+            self._show(in_lines([head, why.reason.alone, _ORDER if self.limit else None]))
+        return min(left, TRY_EVERY)
+
+    def _head(self, since: float, left: float) -> Message:
+        begun = phrases.clock(since)
+        if self.limit is None:
+            return msg("Waiting for room since {since}.", since=begun)
+        full = int(_BAR * (1 - left / self.limit))
+        bar = f" {'█' * full}{'░' * (_BAR - full)}" if self._live else ","
+        end = phrases.clock(since + self.limit)
+        return msg("Waiting for room since {since}{bar} until {end} at the latest.", since=begun, bar=bar, end=end)
+
+    def _report(self, waits: Waits | None) -> None:
+        if not self._job:
+            host.waits = waits
+            host.announce()
+
+
+def wait_for(attempt: Callable[[], T], check: Callable[[], object], gpus: Sequence[str], limit: float) -> T:
+    """Return what `attempt` returns as soon as there is room, and nobody who came first waits for one of these GPUs.
+
+    Args:
+        attempt: does what needs the room.
+        check: raises `Refused` if there is no room, and does nothing else.
+        gpus: the GPUs that it may need, by their `allocation.key`.
+        limit: seconds to wait at the most.
+
+    Raises:
+        Refused: there was no room in time, or the wait was interrupted in a notebook or a session; or nobody's giving
+            way would help.
+    """
+    with _queued(gpus) as is_first, Wait(limit) as wait:
+        while True:
+            try:
+                with _interruptible():
+                    first = is_first()
+                    check()
+                if first:
+                    return attempt()
+                why = Refused(_BEHIND, retryable=gpus)
+            except Refused as error:
+                if not error.retryable:
+                    raise
+                why = error
+            with _interruptible():
+                time.sleep(wait.go_on(why))
+
+
+@contextlib.contextmanager
+def _queued(gpus: Sequence[str]) -> Iterator[Callable[[], bool]]:
+    """Queue for these GPUs in a block, and yield what returns whether nobody came first who waits for one of them.
+
+    It has to be called at least every `claim.ABSENT` seconds: else this process is passed over.
+    """
+    with LEDGER.turn() as page:
+        number = page.number()
+        page.put(Claim(number=number, slot=LEDGER.slot, seen=time.monotonic(), kind="wait", requested=tuple(gpus)))
+
+    def is_first() -> bool:
+        with LEDGER.turn() as page:
+            page.change(number, seen=time.monotonic())
+            # Who is ahead may wait for the very call that this process runs in.
+            return host.in_worker or not page.waits_behind(number, gpus)
+
+    try:
+        yield is_first
+    finally:
+        with LEDGER.turn() as page:
+            page.drop(number)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Have an interrupt end the wait as a refusal does, if there is a cell below which that is shown."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if host.shell() is None:  # a program may handle it
+            raise
+        raise Refused("The wait for room was interrupted.") from None
