@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgpu_magic.ground import TENSORFLOW
 from tfgpu_magic.ground.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 Data = TypeVar("Data")
 
@@ -121,6 +121,8 @@ class Report:
         used_since: when it was first seen to have taken memory, in seconds since the epoch; None if it has none.
         promises: whether it may take what its uses allow; not where a program only starts kernels, which report that.
         kernel: the kernel's id (`pids.kernel_id`); empty of a program.
+        names: a server's report has nothing but this: the present paths of notebooks that it has renamed, by their
+            kernels' ids.
     """
 
     pid: int
@@ -134,6 +136,7 @@ class Report:
     used_since: float | None = None
     promises: bool = True
     kernel: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def goes_on(self) -> bool:
@@ -168,7 +171,8 @@ class Report:
         try:
             fields = json.loads(text)
             uses = tuple(map(_use, fields["uses"]))
-            return _made(cls, {**fields, "uses": uses, "notes": ()})
+            names = {str(kernel): str(path) for kernel, path in fields.get("names", {}).items()}
+            return _made(cls, {**fields, "uses": uses, "notes": (), "names": names})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a report: {error}") from error
 

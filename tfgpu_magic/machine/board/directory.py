@@ -7,7 +7,6 @@ import os
 import pwd
 import re
 import stat
-import struct
 import zlib
 from functools import cache
 from typing import TYPE_CHECKING
@@ -26,9 +25,6 @@ _TRIES = 100  # to open a file that others replace
 _DEVICES = re.compile(r"nvidia\d.*|nvidiactl|dxg")
 """The names in /dev from which, beside those in /dev/nvidia-caps, it follows which GPUs a process may open."""
 _TEMPORARY = "/tmp"  # noqa: S108  BoardDirectory checks the owner
-CHECK = 8
-"""Bytes that a text's length and checksum take before it (`checked`)."""
-_HEAD = struct.Struct("<II")
 
 
 def directories() -> tuple[str, ...]:
@@ -241,20 +237,6 @@ def close_own(fd: int, opened: os.stat_result) -> None:
     with contextlib.suppress(OSError):
         if os.path.samestat(os.fstat(fd), opened):
             os.close(fd)
-
-
-def checked(text: bytes) -> bytes:
-    """Return a text as it is kept in a file: after its length and its checksum."""
-    return _HEAD.pack(len(text), zlib.crc32(text)) + text
-
-
-def whole(data: bytes) -> bytes | None:
-    """Return the text of what `checked` returned; None when it is half written, or missing."""
-    if len(data) < CHECK:
-        return None
-    length, check = _HEAD.unpack_from(data)
-    text = data[CHECK : CHECK + length]
-    return text if len(text) == length and zlib.crc32(text) == check else None
 
 
 def _first(paths: tuple[str, ...]) -> tuple[str, int, str]:
