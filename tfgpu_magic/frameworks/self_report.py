@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
@@ -31,6 +32,8 @@ ORDER_TIMEOUT = 0.4
 
 away: Callable[[], Mapping[str, Parked]] = dict
 """Returns what was parked, by the GPU's UUID; `parking` sets it."""
+
+_used_since: float | None = None
 
 DEFAULT = "default: no limit"
 """The policy of a GPU for which nothing was asked."""
@@ -76,7 +79,15 @@ def brief() -> Report:
         replace(use, limit=None if use.parked.size else promised.get(use.gpu))  # others may have the room meanwhile
         for use in _uses(process, plan, {}, limits, changed)
     )
-    return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value)
+    return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value, used_since=_note_use(uses))
+
+
+def _note_use(uses: Sequence[GpuUse]) -> float | None:
+    """Return when this process was first seen to have taken memory, in seconds since the epoch; None before."""
+    global _used_since
+    if _used_since is None and any(use.taken for use in uses):
+        _used_since = time.time()
+    return _used_since
 
 
 def after_exit(snapshot: Snapshot) -> Snapshot:

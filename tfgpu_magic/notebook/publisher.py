@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -35,7 +34,6 @@ class Publisher:
     def __init__(self, path: Callable[[], str]) -> None:
         self.ready = False
         self._path = path
-        self._used_since: float | None = None
         self._report_file = ReportFile()
 
     def publish(self, *, busy: bool | None, active: float | None, promises: bool = True) -> None:
@@ -52,14 +50,11 @@ class Publisher:
         except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
             report = Report(pid=os.getpid(), summary="")
         TIMELINE.sample(registry.pools())  # some 10 µs a GPU
-        if self._used_since is None and any(use.taken for use in report.uses):
-            self._used_since = time.time()
         report = replace(
             report,
             notebook=self._path(),
             busy=busy,
             active=active,
-            used_since=self._used_since,
             promises=promises,
             kernel=kernel_id(sys.orig_argv),
         )
