@@ -176,10 +176,6 @@ class BoardDirectory:
         except OSError as error:
             raise MonitorError(f"{self._path}/{self.name(name)} cannot be removed ({error.strerror}).") from error
 
-    def has(self, name: str) -> bool:
-        """Tell whether there is a file of that name."""
-        return os.access(self.name(name), os.F_OK, dir_fd=self._fd)
-
     def names(self, prefix: str) -> list[str]:
         """List this machine's files whose names begin with `prefix`, without the machine's suffix."""
         suffix = self._suffix(prefix)

@@ -471,12 +471,6 @@ def _machine_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def main() -> None:
-    """Print one snapshot as one line of JSON, and exit at once: the operating system cleans everything up."""
-    print(NvmlReader().read().to_json(), flush=True)
-    os._exit(0)
-
-
 def merge(
     gpu: str,
     lists: Iterable[tuple[str, Sequence[tuple[int, int]]]],
