@@ -63,7 +63,7 @@ class Total(NamedTuple):
 
     Attributes:
         held: byte-seconds.
-        unused: those of them in which memory was held without use, as `unused.Ledger` has it.
+        unused: those of them in which memory was held without use, as `unused.IdleTracker` has it.
         unknown: seconds of each process of which the driver told no bytes; they are in neither figure.
     """
 

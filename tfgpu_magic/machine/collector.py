@@ -27,7 +27,7 @@ from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.history import HISTORY, HistoryWriter
 from tfgpu_magic.machine.board.report_files import ReportFiles
 from tfgpu_magic.machine.board.snapshot_file import SNAPSHOT, SnapshotWriter
-from tfgpu_magic.machine.board.unused import Ledger
+from tfgpu_magic.machine.board.unused import IdleTracker
 from tfgpu_magic.machine.board.viewers import (
     ASKED,
     LIBRARIES,
@@ -148,7 +148,7 @@ class _Readings:
         self._place, self._writer, self._history = place, SnapshotWriter(place), HistoryWriter(place)
         self._patience, self._answer = config.patience, config.answer
         past = self._writer.past
-        self._ledger, self._holders = Ledger(past and past.snapshot), Holders(config.read_holder)
+        self._tracker, self._holders = IdleTracker(past and past.snapshot), Holders(config.read_holder)
         self._idle_kernels = partial(config.idle_kernels, place)
         self._count = config.counter(place, past and past.snapshot)
         self._failures = past.failures if past else 0  # of the collectors before
@@ -230,7 +230,7 @@ class _Readings:
         cost = time.monotonic() - now  # the driver's: /proc is not its time
         if kind != "memory":
             self._listed = {gpu.label: gpu.used for gpu in snapshot.gpus}
-            snapshot = self._ledger.step(self._holders.named(snapshot, now), self._idle_kernels)
+            snapshot = self._tracker.step(self._holders.named(snapshot, now), self._idle_kernels)
         opening, self._opened = not self._opened, snapshot.error is None
         failed = not self._opened
         self._schedule.done(kind, now, cost, opening=opening, failed=failed, absent=snapshot.absent)
