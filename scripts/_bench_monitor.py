@@ -128,7 +128,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
     from tfgpu_magic.machine.owners.attribution import Owners
     from tfgpu_magic.machine.owners.holders import TRUSTED_FOR, Holders, users_holder
     from tfgpu_magic.tell import page_json
-    from tfgpu_magic.tell.fetch import Posted
+    from tfgpu_magic.tell.fetch import BoardContents
     from tfgpu_magic.tell.tabulate import make
 
     assert os.environ["TFGPU_MAGIC_DIR"]
@@ -169,7 +169,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
 
     def table() -> None:
         snapshot = look()
-        known = Posted().known(owners, snapshot, {})
+        known = BoardContents().facts(owners, snapshot, {})
         page_json.tick(1, 0, page_json.patch({}, cast("dict[str, object]", page_json.state(make(snapshot, known)))))
 
     # What is measured comes second, after itself or what makes it news: whoever comes first after a while pays for

@@ -18,7 +18,7 @@ from tfgpu_magic.machine.board.unused import IdleTracker
 from tfgpu_magic.machine.owners.attribution import Owners
 from tfgpu_magic.machine.owners.holders import HolderFacts, Holders
 from tfgpu_magic.tell import page_json
-from tfgpu_magic.tell.fetch import Posted
+from tfgpu_magic.tell.fetch import BoardContents
 from tfgpu_magic.tell.tabulate import make
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _kept() -> tuple[int, list[int]]:
             hours(snapshot)
             seen = reader.look().snapshot
             nonlocal table
-            table = make(seen, Posted().known(owners, seen, {}))
+            table = make(seen, BoardContents().facts(owners, seen, {}))
             return page_json.state(table)["rows"]
 
         kept = []

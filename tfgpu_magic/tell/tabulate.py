@@ -50,7 +50,7 @@ TONES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class ProcessFacts:
     """What is known of processes beside the driver's figures.
 
     Attributes:
@@ -70,12 +70,12 @@ class Known:
     hangs: bool = False
 
 
-def make(snapshot: Snapshot, known: Known) -> Table:
+def make(snapshot: Snapshot, facts: ProcessFacts) -> Table:
     """Make the rows that every view shows, from the driver's figures, and where there are none, from reports alone."""
-    report = known.own
-    told = [one for one in (report, *known.reports) if one]
+    report = facts.own
+    told = [one for one in (report, *facts.reports) if one]
     if snapshot.error and any(use.taken for one in told for use in one.uses):
-        return _self_reported(snapshot, told, known)
+        return _self_reported(snapshot, told, facts)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
     reported = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in told]
     foreign = _foreign_pids(snapshot, reported)
@@ -85,15 +85,15 @@ def make(snapshot: Snapshot, known: Known) -> Table:
     listed = {} if foreign else by_gpu(snapshot.processes, lambda row: row.gpu)
     for gpu in snapshot.gpus:
         uses = {one.pid: of.get(gpu.label) for one, of in reported}
-        rows = list(_rows(listed.get(gpu.label, ()), known, uses, snapshot.time))
+        rows = list(_rows(listed.get(gpu.label, ()), facts, uses, snapshot.time))
         if foreign or not gpu.listed:
-            rows += _self_reported_rows(gpu.label, {row.process.pid for row in rows}, known, reported, snapshot.time)
+            rows += _self_reported_rows(gpu.label, {row.process.pid for row in rows}, facts, reported, snapshot.time)
         rows.sort(key=_largest_first)
         why: _Unlisted = "untold" if foreign or not gpu.listed else "not yet" if gpu.rest([gpu.used_then]) else "never"
         whose = OTHERS if foreign and gpu.listed else UNLISTED[why]  # the note says what others are
         rest = None if _holds_unknown(rows) else gpu.rest(row.known or 0 for row in rows)
         named = gpu._replace(name=(gpu.name or "N/A").removeprefix("NVIDIA "))
-        shares = _shares(gpu, rows, whose if rest else "", known.this)
+        shares = _shares(gpu, rows, whose if rest else "", facts.this)
         gpus.append(GpuRow(gpu=named, own=own.get(gpu.label, NOT_REPORTED), shares=shares))
         processes.extend([*rows, *([_unlisted(gpu.label, whose, why, rest)] if rest else [])])
     unnamed = any(row.owner.who == "unknown" and not row.owner.silent and row.owner.pid for row in processes)
@@ -103,7 +103,7 @@ def make(snapshot: Snapshot, known: Known) -> Table:
         summary=report.summary if report else "",
         notes=(
             *snapshot.notes,
-            *([HANGS] if known.hangs else [UNATTRIBUTED] if unnamed or foreign else []),
+            *([HANGS] if facts.hangs else [UNATTRIBUTED] if unnamed or foreign else []),
             *(report.notes if report else ()),
         ),
         simulated=snapshot.simulated,
@@ -113,7 +113,7 @@ def make(snapshot: Snapshot, known: Known) -> Table:
     )
 
 
-def _self_reported(snapshot: Snapshot, told: Sequence[Report], known: Known) -> Table:
+def _self_reported(snapshot: Snapshot, told: Sequence[Report], facts: ProcessFacts) -> Table:
     """Make a row for each GPU and kernel that uses it, where the driver tells nothing, as after its update.
 
     The driver's error is the first note.
@@ -125,10 +125,10 @@ def _self_reported(snapshot: Snapshot, told: Sequence[Report], known: Known) -> 
     rows = [
         row
         for gpu in gpus
-        for row in sorted(_self_reported_rows(gpu.label, (), known, reported, snapshot.time), key=_largest_first)
+        for row in sorted(_self_reported_rows(gpu.label, (), facts, reported, snapshot.time), key=_largest_first)
     ]
-    notes: tuple[Message | str, ...] = (snapshot.error or "", *snapshot.notes, *(known.own.notes if known.own else ()))
-    summary = known.own.summary if known.own else ""
+    notes: tuple[Message | str, ...] = (snapshot.error or "", *snapshot.notes, *(facts.own.notes if facts.own else ()))
+    summary = facts.own.summary if facts.own else ""
     return Table(
         gpus=tuple(GpuRow(gpu=gpu) for gpu in gpus),
         processes=_toned(rows),
@@ -157,13 +157,13 @@ def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
 
 def _rows(
     processes: Sequence[Process],
-    known: Known,
+    facts: ProcessFacts,
     uses: Mapping[int, GpuUse | None],
     now: float,
 ) -> Iterable[ProcessRow]:
     others: defaultdict[str, list[Process]] = defaultdict(list)
     for process in processes:
-        owner = known.owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text=OTHERS)
+        owner = facts.owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text=OTHERS)
         if owner.who == "other":
             others[owner.text].append(process)
             continue
@@ -217,18 +217,18 @@ def _others_row(name: str, processes: Sequence[Process]) -> ProcessRow:
 
 
 def _self_reported_rows(
-    gpu: str, listed: Collection[int], known: Known, reported: _Reported, now: float
+    gpu: str, listed: Collection[int], facts: ProcessFacts, reported: _Reported, now: float
 ) -> Iterable[ProcessRow]:
     """Give rows for the kernels that report to use a GPU, where the driver's list does not have them."""
     for one, uses in reported:
-        use, notebook = uses.get(gpu), known.notebooks.get(one.pid)
+        use, notebook = uses.get(gpu), facts.notebooks.get(one.pid)
         if use is None or use.taken is None or one.pid in listed:
             continue
-        this = known.own is not None and one.pid == known.own.pid
+        this = facts.own is not None and one.pid == facts.own.pid
         owner = Owner(
             pid=one.pid,
             who="this" if this else "mine",
-            text=known.this if this else (notebook and notebook.title) or "a kernel",
+            text=facts.this if this else (notebook and notebook.title) or "a kernel",
             notebook=notebook,
             kernel=one.pid,
         )
