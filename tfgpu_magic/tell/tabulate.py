@@ -8,17 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tfgpu_magic.ground.rows import NOT_REPORTED, GpuRow, Owner, ProcessRow, Share, Table, by_gpu
-from tfgpu_magic.ground.snapshot import Gpu, Process
+from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.ground.units import BINARY
 from tfgpu_magic.machine.owners.attribution import ENDED, OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tfgpu_magic.ground.message import Message
     from tfgpu_magic.ground.report import GpuUse, Report
     from tfgpu_magic.ground.rows import Notebook
-    from tfgpu_magic.ground.snapshot import Snapshot
 
     _Unlisted: TypeAlias = Literal["never", "not yet", "untold"]
     _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
@@ -74,12 +72,12 @@ def make(snapshot: Snapshot, facts: ProcessFacts) -> Table:
     """Make the rows that every view shows, from the driver's figures, and where there are none, from reports alone."""
     report = facts.own
     told = [one for one in (report, *facts.reports) if one]
-    if snapshot.error and any(use.taken for one in told for use in one.uses):
-        return _self_reported(snapshot, told, facts)
+    answers = not (snapshot.error and any(use.taken for one in told for use in one.uses))
+    snapshot = snapshot if answers else _as_reported(snapshot, told)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
     reported = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in told]
     foreign = _foreign_pids(snapshot, reported)
-    own = reported[0][1] if report else {}
+    own = reported[0][1] if report and answers else {}
     gpus: list[GpuRow] = []
     processes: list[ProcessRow] = []
     listed = {} if foreign else by_gpu(snapshot.processes, lambda row: row.gpu)
@@ -113,29 +111,11 @@ def make(snapshot: Snapshot, facts: ProcessFacts) -> Table:
     )
 
 
-def _self_reported(snapshot: Snapshot, told: Sequence[Report], facts: ProcessFacts) -> Table:
-    """Make a row for each GPU and kernel that uses it, where the driver tells nothing, as after its update.
-
-    The driver's error is the first note.
-    """
-    uuids = dict.fromkeys(use.gpu for one in told for use in one.uses if use.taken)
-    gpus = [Gpu(-1, uuid=uuid, name="N/A", error=UNREAD) for uuid in uuids]
-    labels = {gpu.uuid: gpu.label for gpu in gpus}
-    reported = [(one, {labels[use.gpu]: use for use in one.uses if use.gpu in labels}) for one in told]
-    rows = [
-        row
-        for gpu in gpus
-        for row in sorted(_self_reported_rows(gpu.label, (), facts, reported, snapshot.time), key=_largest_first)
-    ]
-    notes: tuple[Message | str, ...] = (snapshot.error or "", *snapshot.notes, *(facts.own.notes if facts.own else ()))
-    summary = facts.own.summary if facts.own else ""
-    return Table(
-        gpus=tuple(GpuRow(gpu=gpu) for gpu in gpus),
-        processes=_toned(rows),
-        summary=summary,
-        notes=notes,
-        time=snapshot.time,
-    )
+def _as_reported(snapshot: Snapshot, reports: Iterable[Report]) -> Snapshot:
+    """Return the GPUs that reports name, where the driver tells nothing, as after its update; why is the first note."""
+    uuids = dict.fromkeys(use.gpu for one in reports for use in one.uses if use.taken)
+    gpus = tuple(Gpu(-1, uuid=uuid, listed=False, error=UNREAD) for uuid in uuids)
+    return Snapshot(snapshot.time, gpus=gpus, notes=(snapshot.error or "", *snapshot.notes))
 
 
 def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:

@@ -286,7 +286,7 @@ class NvmlReader:
         if code != nvml_errors.OK:
             error = _why(code)
         elif listing != nvml_errors.OK:
-            error = nvml_errors.listing(_why(listing))
+            error = f"no list of processes: {_why(listing)}"
         listed, refused = bool(lists) and listing == nvml_errors.OK, code == nvml_errors.OK != listing
         figures |= {"listed": listed, "used_then": figures.get("used") if listed else None}
         return gpu._replace(**figures, refused=refused, error=error), held_by, dropped
