@@ -242,7 +242,7 @@ def test_a_file_that_is_not_whole_or_of_an_earlier_boot_is_none_and_counting_beg
 def test_a_link_in_its_place_is_neither_read_nor_followed(place: MachineDirectory, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("of a user")
-    for name in (HOURS, HOURS + "-new"):
+    for name in (HOURS, "new-" + HOURS):
         (place.path / name).symlink_to(elsewhere)
     before = counters.read(place)
     HoursFile(place, None)(reading(100.0, row(5)))

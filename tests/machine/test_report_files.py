@@ -233,10 +233,10 @@ def test_a_report_goes_where_readers_find_it_when_the_directory_is_another(here:
 
 
 def test_where_no_file_can_be_made_there_is_none(here: BoardDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(BoardDirectory, "replace", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
 
     with pytest.raises(OSError, match="No space left"):
         ReportFile().post(REPORT)

@@ -41,7 +41,7 @@ def test_machine_1_no_file_is_touched_in_a_directory_that_somebody_names(machine
         "leases-8-1a2b3c4d",
         "snapshot",
         "snapshot-1a2b3c4d",
-        "history-new",
+        "new-history",
     ):
         (own / name).write_text(name)
     (own / "olddir").mkdir()

@@ -15,6 +15,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.ground.host import SIMULATED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 PLACE = "TFGPU_MAGIC_DIR"
@@ -141,27 +142,34 @@ class BoardDirectory:
         """Say why the directory is not to be trusted; return an empty text if it is."""
         return _trouble(self._path, found)
 
-    def replace(self, new: str, name: str) -> None:
-        """Rename a file over another atomically, as `os.replace`."""
-        os.replace(self.name(new), self.name(name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
-
-    def rewrite(self, name: str, content: bytes) -> None:
+    def rewrite(self, name: str, content: bytes, prepare: Callable[[int], object] = bool) -> int:
         """Replace a whole file: whoever has it open reads the old content, whoever opens it the new one.
+
+        Args:
+            name: the file's.
+            content: what it will have.
+            prepare: is called with the new file's descriptor before others can find it.
+
+        Returns:
+            The descriptor, to be closed by the caller.
 
         Raises:
             OSError: it cannot be written; the old one stays.
             MonitorError: something else is in the way.
         """
-        new = f"{name}-new"
+        new = f"new-{name}"
         self.remove(new)
-        with os.fdopen(self.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-            try:
+        fd = self.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            prepare(fd)
+            with open(fd, "wb", closefd=False) as file:
                 file.write(content)
-                file.flush()
-                self.replace(new, name)
-            except OSError:
-                self.remove(new)
-                raise
+            os.replace(self.name(new), self.name(name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        except OSError:
+            os.close(fd)
+            self.remove(new)
+            raise
+        return fd
 
     def remove(self, name: str) -> None:
         """Remove a file, if it exists.

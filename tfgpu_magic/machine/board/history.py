@@ -67,7 +67,7 @@ class HistoryWriter:
         line = _line(now, {gpu.uuid or gpu.label: gpu.used for gpu in snapshot.gpus})
         if now < self._last or self._new >= _MOST_NEW:  # where the clock was set back, later points are in the future
             kept = [_line(at, used) for at, used in _kept(self._before(), now).items()]
-            self._place.rewrite(HISTORY, b"".join([*kept, line]))
+            os.close(self._place.rewrite(HISTORY, b"".join([*kept, line])))
             self._new = 0
         else:
             _append(self._place, line)

@@ -52,18 +52,7 @@ class ReportFile:
             MonitorError: as `BoardDirectory`, or something else is in the way.
         """
         place = self._placed()
-        new = f"new-{self._name}"
-        place.remove(new)
-        fd = place.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: a child that was forked meanwhile would keep it
-            with open(fd, "w", encoding="utf-8", closefd=False) as file:
-                file.write(report.to_json())
-            place.replace(new, self._name)  # before the lock on the old file goes: a reader tells the dead by that
-        except OSError:
-            os.close(fd)
-            place.remove(new)
-            raise
+        fd = place.rewrite(self._name, report.to_json().encode(), _lock)
         self._close_file()
         self._fd, self._is = fd, os.fstat(fd)
 
@@ -149,6 +138,10 @@ class ReportFiles:
         self._known[name] = before
         report = before[1].without_figures() if before[1].goes_on and age > FIGURES_EXPIRE_AFTER else before[1]
         return report.placed(pid or -int(name.rpartition("-")[2], 16) - 1, report.notebook)
+
+
+def _lock(fd: int) -> None:
+    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: a child that was forked meanwhile would keep it
 
 
 def _holder(fd: int) -> int | None:

@@ -164,7 +164,7 @@ class SnapshotWriter:
             os.close(fd)
 
     def _write(self, published: Published) -> None:
-        self._place.rewrite(SNAPSHOT, published.to_bytes())
+        os.close(self._place.rewrite(SNAPSHOT, published.to_bytes()))
         self.published = published
 
     def _seen(self) -> int:
