@@ -172,18 +172,17 @@ class Report:
             fields = json.loads(text)
             uses = tuple(map(_use, fields["uses"]))
             names = {str(kernel): str(path) for kernel, path in fields.get("names", {}).items()}
-            return _made(cls, {**fields, "uses": uses, "notes": (), "names": names})
+            return _from_known_fields(cls, {**fields, "uses": uses, "notes": (), "names": names})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a report: {error}") from error
 
 
 def _use(fields: dict[str, Any]) -> GpuUse:
-    logical = tuple(_made(LogicalGpu, one) for one in fields["logical"])
-    figures = tuple(_made(Figure, one) for one in fields["figures"])
-    parked = _made(Parked, fields["parked"])
-    return _made(GpuUse, {**fields, "logical": logical, "figures": figures, "parked": parked})
+    logical = tuple(_from_known_fields(LogicalGpu, one) for one in fields["logical"])
+    figures = tuple(_from_known_fields(Figure, one) for one in fields["figures"])
+    parked = _from_known_fields(Parked, fields["parked"])
+    return _from_known_fields(GpuUse, {**fields, "logical": logical, "figures": figures, "parked": parked})
 
 
-def _made(cls: Callable[..., Data], fields: dict[str, Any]) -> Data:
-    """Make a dataclass of those of the fields that it has."""
+def _from_known_fields(cls: Callable[..., Data], fields: dict[str, Any]) -> Data:
     return cls(**{name: fields[name] for name in cls.__slots__ if name in fields})  # type: ignore[attr-defined]

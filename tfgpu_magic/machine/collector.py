@@ -42,7 +42,7 @@ from tfgpu_magic.machine.board.viewers import (
 )
 from tfgpu_magic.machine.driver.nvml import NvmlReader
 from tfgpu_magic.machine.driver.readings import completed
-from tfgpu_magic.machine.driver.schedule import ASLEEP, KINDS, DriverSleep, Schedule, WantedIntervals
+from tfgpu_magic.machine.driver.schedule import ASLEEP, DriverSleep, Schedule, WantedIntervals
 from tfgpu_magic.machine.owners.holders import HolderFacts, Holders, users_holder
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class CollectorConfig(NamedTuple):
     linger: float = LINGER
     patience: float = READING_TIMEOUT
     read_holder: Callable[[int], HolderFacts] = users_holder
-    idle_kernels: Callable[[BoardDirectory], Mapping[int, float]] = lambda place: _idle_kernels(place)
+    idle_kernels: Callable[[BoardDirectory], Mapping[int, float]] = lambda place: _idle_since_by_pid(place)
     counter: Callable[[BoardDirectory, Snapshot | None], Callable[[Snapshot], object]] = lambda *_: lambda _: None
     answer: Callable[[Snapshot], object] = lambda _: None
 
@@ -131,11 +131,10 @@ def _go_on(place: BoardDirectory, lock: int, config: CollectorConfig) -> None:
             return
         with contextlib.suppress(OSError, MonitorError):  # a full disk: viewers find this missing until there is room
             readings.go_on(now)
-        _rest(now + readings.pause(), readings.is_asked if config.linger < math.inf else None)
+        _wait_until(now + readings.pause(), readings.is_asked if config.linger < math.inf else None)
 
 
-def _rest(end: float, is_asked: Callable[[], bool] | None) -> None:
-    """Wait until a time, or until somebody asks."""
+def _wait_until(end: float, is_asked: Callable[[], bool] | None) -> None:
     while (left := end - time.monotonic()) > 0 and not (is_asked and is_asked()):
         time.sleep(min(left, LISTEN_EVERY) if is_asked else left)
 
@@ -185,7 +184,7 @@ class _Readings:
         kind = None if closed else self._schedule.kind(now)
         if asked != self._asked:
             self._asked = asked
-            kind = "graphics" if self._snapshot is None else _dearer(kind, "lists")
+            kind = "graphics" if self._snapshot is None or kind == "graphics" else "lists"
             self._read(kind, now)
             if closed:
                 self._close()
@@ -250,8 +249,7 @@ class _Readings:
         self._opened = False
 
 
-def _idle_kernels(place: BoardDirectory) -> dict[int, float]:
-    """Return since when kernels run no cell, by pid, as they report."""
+def _idle_since_by_pid(place: BoardDirectory) -> dict[int, float]:
     idle = [one for one in ReportFiles(place).read() if one.busy is False]
     return {one.pid: one.active for one in idle if one.active is not None}
 
@@ -286,10 +284,6 @@ def read(reader: NvmlReader, before: Snapshot | None, kind: str) -> Snapshot:
 
 def _reader() -> NvmlReader:
     return NvmlReader([folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder])
-
-
-def _dearer(kind: str | None, other: str) -> str:
-    return max(kind or other, other, key=KINDS.index)
 
 
 def alone(patience: float) -> Snapshot:

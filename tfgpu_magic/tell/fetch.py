@@ -50,23 +50,21 @@ class BoardContents(NamedTuple):
     reports: tuple[Report, ...] = ()
     names: Mapping[str, str] = MappingProxyType({})
 
-    def facts(self, owners: Owners, snapshot: Snapshot, served: Mapping[int, Notebook]) -> ProcessFacts:
+    def facts(
+        self, owners: Owners, snapshot: Snapshot, served: Mapping[int, Notebook], here: Collection[int] = ()
+    ) -> ProcessFacts:
         """Return what is known of a snapshot's processes.
 
         Args:
             owners: finds whose they are.
             snapshot: the driver's figures.
             served: what a server has of its kernels, by pid.
+            here: further pids, of processes that are known to be here.
         """
         notebooks = together(self.reports, served)
-        return ProcessFacts(
-            owners=owners.find(
-                {process.pid for process in snapshot.processes}, notebooks, (), self.names, users_of(snapshot)
-            ),
-            reports=self.reports,
-            notebooks=notebooks,
-            this=owners.this,
-        )
+        pids = {process.pid for process in snapshot.processes}
+        found = owners.find(pids, notebooks, here, self.names, users_of(snapshot))
+        return ProcessFacts(owners=found, reports=self.reports, notebooks=notebooks, this=owners.this)
 
 
 def users_of(snapshot: Snapshot) -> dict[int, int]:
@@ -129,13 +127,11 @@ def owners(snapshot: Snapshot, here: Collection[int] = (), *, call: bool = False
         here: further pids, of processes that report of themselves or make calls, whether they hold memory or not.
         call: whether this process is an isolated call: "this notebook" is then the one that made it.
     """
-    pids = {process.pid for process in snapshot.processes}
     caller = host.caller if call else ""
 
     def find() -> Mapping[int, Owner]:
-        found = _read_own_board()
         owners = Owners(maker() if call else None, this=f"this {caller}" if caller else "")
-        return owners.find(pids, together(found.reports, {}), here, found.names, users_of(snapshot))
+        return _read_own_board().facts(owners, snapshot, {}, here).owners
 
     return within(1.5, find) or {}
 

@@ -117,7 +117,7 @@ class BoardDirectory:
         safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would wait for its writer
         for _ in range(_TRIES):
             try:
-                fd = os.open(self.name(name), flags | safe, self._mode(name), dir_fd=self._fd)
+                fd = os.open(self.name(name), flags | safe, self._mode_of_new(name), dir_fd=self._fd)
             except FileNotFoundError:
                 raise
             except OSError as error:
@@ -130,8 +130,7 @@ class BoardDirectory:
                 break
         raise MonitorError(f"{path} is not a plain file of your own. Remove it.")
 
-    def _mode(self, name: str) -> int:  # noqa: ARG002  another directory has others
-        """Return the mode of a file that is made."""
+    def _mode_of_new(self, name: str) -> int:  # noqa: ARG002  another directory has others
         return 0o600
 
     def _trusts(self, found: os.stat_result) -> bool:
@@ -139,7 +138,6 @@ class BoardDirectory:
         return found.st_uid == os.geteuid() and found.st_nlink == 1
 
     def _trouble(self, found: os.stat_result) -> str:
-        """Say why the directory is not to be trusted; return an empty text if it is."""
         return _trouble(self._path, found)
 
     def rewrite(self, name: str, content: bytes, prepare: Callable[[int], object] = bool) -> int:

@@ -42,7 +42,7 @@ class ReportFile:
 
     def __init__(self) -> None:
         self._place: BoardDirectory | None = None
-        self._pid, self._fd = 0, -1
+        self._name, self._pid, self._fd = "", 0, -1
 
     def post(self, report: Report) -> None:
         """Replace the report that readers see.
@@ -75,16 +75,13 @@ class ReportFile:
     def _placed(self) -> BoardDirectory:
         """Return the board's directory, opened again if readers do not find the file, or this is a forked child."""
         place = self._place
-        if place is None or os.getpid() != self._pid or not place.is_there() or not self._is_found(place):
+        if place is None or os.getpid() != self._pid or not place.is_there() or not place.holds(self._name, self._fd):
             self.close()
             self._place = place = BoardDirectory()
             self._pid = os.getpid()
             self._name = f"{PREFIX}{self._pid}-{os.urandom(4).hex()}"
             _ours.add(place.name(self._name))
         return place
-
-    def _is_found(self, place: BoardDirectory) -> bool:
-        return self._fd < 0 or place.holds(self._name, self._fd)
 
 
 class ReportFiles:

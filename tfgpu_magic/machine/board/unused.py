@@ -74,12 +74,12 @@ class IdleTracker:
                 rows.append(row)
                 continue
             gpu, key = gpus[row.gpu]
-            use = row.utilisation if row.utilisation is not None else _use(gpu, crowd[row.gpu])
+            use = row.utilisation if row.utilisation is not None else _shared_use(gpu, crowd[row.gpu])
             record = known.get((key, row.pid))
             if record is None or record.began != row.began or not (seen or idle.get(row.pid, math.inf) <= before):
                 record = IdleRecord(row.began, now if use == 0 else None)  # else nobody saw what it did
             else:
-                record = _next(record, use, before, now)
+                record = _next_record(record, use, before, now)
             self._records[key, row.pid] = record
             rows.append(Process(*row[:7], record.since, row.cgroup) if record.counted else row)
         return snapshot._replace(processes=tuple(rows))
@@ -91,8 +91,7 @@ def _by_place(snapshot: Snapshot) -> dict[tuple[str, int], Process]:
     return {(gpus[row.gpu], row.pid): row for row in snapshot.processes if row.gpu in gpus and row.kind != "G"}
 
 
-def _next(record: IdleRecord, use: float | None, before: float, now: float) -> IdleRecord:
-    """Return the record of a process from the one at the reading before."""
+def _next_record(record: IdleRecord, use: float | None, before: float, now: float) -> IdleRecord:
     began, since, counted = record
     if use != 0:
         return record if since is None else IdleRecord(began)
@@ -102,6 +101,6 @@ def _next(record: IdleRecord, use: float | None, before: float, now: float) -> I
     return IdleRecord(began, since, now - since >= AFTER)
 
 
-def _use(gpu: Gpu, count: int) -> float | None:
+def _shared_use(gpu: Gpu, count: int) -> float | None:
     """Return by how many percent each of so many processes uses a GPU, where the driver does not tell them apart."""
     return gpu.utilisation if gpu.utilisation == 0 or count == 1 else None
