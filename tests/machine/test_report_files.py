@@ -113,19 +113,6 @@ def test_every_kernel_is_seen_also_one_that_reads_the_others(here: BoardDirector
     assert {report.pid for report in ReportFiles(here).read()} == {one.pid, two.pid}
 
 
-def test_a_report_replaces_the_one_before(here: BoardDirectory, start: Start) -> None:
-    report_files = ReportFiles(here)
-    kernel = start(then="print(flush=True); sys.stdin.readline(); report_file.post(Report(pid=1, summary='New.'))")
-    before = report_files.read()
-    assert kernel.stdin
-    assert kernel.stdout
-    kernel.stdin.write("\n")
-    kernel.stdin.flush()
-    kernel.stdout.readline()
-
-    assert [one.summary for one in (*before, *report_files.read())] == ["One.", "New."]
-
-
 def test_a_report_is_seen_and_whole_however_often_it_is_replaced(here: BoardDirectory, start: Start) -> None:
     kernel = start(then=REPLACES)
     report_files = ReportFiles(here)
@@ -133,8 +120,6 @@ def test_a_report_is_seen_and_whole_however_often_it_is_replaced(here: BoardDire
     for _ in range(1000):
         (report,) = report_files.read()
         assert (report.pid, set(report.summary)) == (kernel.pid, {"x"})
-    (name,) = [name for name in files(here) if name.startswith(PREFIX)]
-    assert json.loads((here.path / name).read_text())["summary"] == report.summary
 
 
 def test_a_renamed_notebook_has_the_path_that_its_servers_report_has(here: BoardDirectory, start: Start) -> None:
@@ -230,14 +215,3 @@ def test_a_report_goes_where_readers_find_it_when_the_directory_is_another(here:
 
     assert [name.startswith(PREFIX) for name in found] == [True]
     assert (files(here), list(moved.iterdir())) == ([], [])
-
-
-def test_where_no_file_can_be_made_there_is_none(here: BoardDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", refuse)
-
-    with pytest.raises(OSError, match="No space left"):
-        ReportFile().post(REPORT)
-    assert files(here) == []

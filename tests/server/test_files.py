@@ -16,12 +16,10 @@ KINDS = {"snapshot", "history", "report"}
 TABLE = {"leases"}
 """What isolated calls share."""
 EMPTY = {"lock", "viewers", "asked", "pick", "park"}
-"""What has no content, but a lock or a time: who collects, picks and parks, and when somebody has looked or asked."""
+"""What has no content, but a lock or a time."""
 
 
-def test_notebooks_calls_parking_and_a_view_share_files_of_three_kinds_beside_the_table_of_leases(
-    serve: Serve,
-) -> None:
+def test_notebooks_calls_parking_and_a_view_share_files_of_three_kinds_beside_the_leases(serve: Serve) -> None:
     server = serve()
     with Kernel(server, "Untitled.ipynb") as notebook, Kernel(server, "calls.ipynb") as calls:
         notebook.run(TRAINED)
