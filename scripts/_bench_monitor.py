@@ -123,12 +123,12 @@ def _inside(runs: int) -> dict[str, list[float]]:
     from tfgpu_magic.machine.board.directory import BoardDirectory
     from tfgpu_magic.machine.board.history import HistoryWriter
     from tfgpu_magic.machine.board.snapshot_file import SnapshotReader, SnapshotWriter
-    from tfgpu_magic.machine.board.unused import AFTER, Ledger
+    from tfgpu_magic.machine.board.unused import AFTER, IdleTracker
     from tfgpu_magic.machine.driver.nvml import NvmlReader
     from tfgpu_magic.machine.owners.attribution import Owners
     from tfgpu_magic.machine.owners.holders import TRUSTED_FOR, Holders, users_holder
     from tfgpu_magic.tell import page_json
-    from tfgpu_magic.tell.fetch import Posted
+    from tfgpu_magic.tell.fetch import BoardContents
     from tfgpu_magic.tell.tabulate import make
 
     assert os.environ["TFGPU_MAGIC_DIR"]
@@ -147,7 +147,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
     source, writer, reader = NvmlReader(), SnapshotWriter(place), SnapshotReader(place)
     past = HistoryWriter(place)
     last = collector.read(source, None, "graphics")
-    ledger, holders, owners, clock = Ledger(), Holders(users_holder), Owners(0, trust=math.inf), 0.0
+    ledger, holders, owners, clock = IdleTracker(), Holders(users_holder), Owners(0, trust=math.inf), 0.0
     last = holders.named(last, clock)
     ledger.step(last._replace(listed_at=time.time() - 2 * AFTER))  # all that hold are counted
 
@@ -169,7 +169,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
 
     def table() -> None:
         snapshot = look()
-        known = Posted().known(owners, snapshot, {})
+        known = BoardContents().facts(owners, snapshot, {})
         page_json.tick(1, 0, page_json.patch({}, cast("dict[str, object]", page_json.state(make(snapshot, known)))))
 
     # What is measured comes second, after itself or what makes it news: whoever comes first after a while pays for

@@ -115,6 +115,7 @@ def test_a_command_is_a_file_and_a_line() -> None:
         (("rich",), ["ground/terminal.py"]),
         (("tfgpu_magic.ground.html",), ["ground"]),
         (("pynvml",), ["root/driver.py", "machine/driver/nvml.py"]),
+        (("tfgpu_magic.machine.driver.nvml.NvmlReader",), ["machine/collector.py", "doctor/cuda_child.py"]),  # opens it
         (("torch", "jax", "jaxlib", "cupy"), []),
         (("dask", "distributed"), ["isolate/dask.py"]),
         (("tfgpu_magic.simgpu",), ["command", "simgpu"]),

@@ -5,6 +5,9 @@ import { test } from 'node:test';
 import { form, type Hands } from '../src/lab/choose/form';
 import { ALL } from '../src/lab/choose/choice';
 import { ENGLISH } from '../src/view/format';
+import { notes } from '../src/view/head';
+import type { Look } from '../src/view/options';
+import { state as shown, structure } from './make';
 
 /** Return the text of what lit-html is given to draw. */
 function text(drawn: unknown): string {
@@ -33,18 +36,6 @@ function drawn(said: string, severity: 'note' | 'warning'): string {
   return text(form(state, {} as Hands, 'GiB', ENGLISH));
 }
 
-/** Return the elements, lines and clicks of what lit-html is given to draw, without the words of a message. */
-function structure(drawn: unknown, words: ReadonlySet<unknown>): unknown {
-  if (drawn instanceof Array) {
-    return drawn.map(one => structure(one, words));
-  }
-  const { strings, values } = (drawn ?? {}) as { strings?: readonly string[]; values?: unknown[] };
-  if (strings && values) {
-    return [...strings, structure(values, words)];
-  }
-  return typeof drawn === 'function' ? 'click' : words.has(drawn) ? '' : drawn;
-}
-
 test('lines and clicks are the same, whatever the words of a message', () => {
   const gpus = [{ label: '0', total: 2 ** 34, free: 2 ** 34 }];
   const facts = { ...{ now: 0, late: '', policy: '', ceiling: '', chooses: true, error: '', asking: false }, gpus };
@@ -63,6 +54,17 @@ test('lines and clicks are the same, whatever the words of a message', () => {
       });
       shown.forEach(one => assert.deepEqual(one, shown[0]));
     }
+  }
+});
+
+test('the panel draws a note by how serious it is, whatever its words', () => {
+  const look = { trans: ENGLISH, show: { notes: true } } as unknown as Look;
+  for (const severity of ['good', 'note', 'warning', 'fault'] as const) {
+    const drawn = ['Warning: %tf_gpu limit 1GiB', 'a fault', '--restart'].map(words =>
+      structure(notes(shown({ notes: [{ text: words, severity }] }), look), new Set([words]))
+    );
+    drawn.forEach(one => assert.deepEqual(one, drawn[0]));
+    assert.match(JSON.stringify(drawn[0]), new RegExp(`"${severity}"`));
   }
 });
 

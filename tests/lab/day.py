@@ -12,7 +12,7 @@ from tests.sizes import GIB
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.lab.counters import Hours
 from tfgpu_magic.lab.exporter import Exporter, LimitFacts, MachineSeen, families
-from tfgpu_magic.machine.board.unused import Ledger
+from tfgpu_magic.machine.board.unused import IdleTracker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -124,15 +124,15 @@ class Lab:
         """Give what the exporter tells at each scrape, with its time, from what the collector counts meanwhile."""
         board = None
 
-        ledger, hours, exporter = Ledger(), Hours(), Exporter()
+        tracker, hours, exporter = IdleTracker(), Hours(), Exporter()
         for second in range(0, DAY + 1, LISTED_EVERY):
             hour = second / HOUR
             if not _within(hour, self.hangs):
                 if hour in self.boots:
-                    ledger, hours, exporter = Ledger(), Hours(), Exporter()
+                    tracker, hours, exporter = IdleTracker(), Hours(), Exporter()
                 if hour in self.collector_restarts and board:
-                    ledger, hours = Ledger(board), Hours.from_json(hours.to_json(), board)
-                board = ledger.step(self.reading(second))
+                    tracker, hours = IdleTracker(board), Hours.from_json(hours.to_json(), board)
+                board = tracker.step(self.reading(second))
                 hours.step(board)
             if hour in self.exporter_restarts:
                 exporter = Exporter()

@@ -48,7 +48,7 @@ from tfgpu_magic.errors import MonitorError, SimulatorError
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.lab.counters import HOURS
 from tfgpu_magic.machine.board import directory, machine_board
-from tfgpu_magic.machine.board.directory import BoardDirectory, checked
+from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.machine_board import MachineBoard
 from tfgpu_magic.machine.board.report_files import PREFIX, ReportFiles
 from tfgpu_magic.machine.board.snapshot_file import SNAPSHOT
@@ -476,7 +476,7 @@ def test_a_report_that_a_user_plants(lab: Lab, place: Path) -> None:
         fd = os.open(board / name, os.O_RDWR | os.O_CREAT)
         os.fchmod(fd, 0o666)
         fcntl.lockf(fd, fcntl.LOCK_EX)
-        os.pwrite(fd, checked(report.to_json().encode()), 0)
+        os.pwrite(fd, report.to_json().encode(), 0)
         return name
 
     def read() -> dict[int, str]:

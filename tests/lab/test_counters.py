@@ -19,7 +19,7 @@ from tfgpu_magic.lab import counters
 from tfgpu_magic.lab.counters import HOURS, Hours, HoursFile, Total
 from tfgpu_magic.machine.board.directory import boot
 from tfgpu_magic.machine.board.machine_board import MachineDirectory
-from tfgpu_magic.machine.board.unused import AFTER, LONGEST_GAP, Ledger
+from tfgpu_magic.machine.board.unused import AFTER, LONGEST_GAP, IdleTracker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -126,7 +126,7 @@ def test_over_any_day_it_counts_what_exact_sums_do(
     for step in steps:
         times.append(times[-1] + step)
     lives = [(held, user, (use + [None] * len(times))[: len(times)]) for held, user, use in lives]
-    ledger, found = Ledger(), Hours()
+    tracker, found = IdleTracker(), Hours()
     past: Snapshot | None = None
     for number, at in enumerate(times):
         rows = [
@@ -136,7 +136,7 @@ def test_over_any_day_it_counts_what_exact_sums_do(
         ]
         if number == restart:
             found = Hours.from_json(found.to_json(), past and Snapshot.from_json(past.to_json()))
-        past = ledger.step(reading(at, *rows))
+        past = tracker.step(reading(at, *rows))
         found.step(past)
 
     for user in (ANN, BEN, None):
@@ -242,7 +242,7 @@ def test_a_file_that_is_not_whole_or_of_an_earlier_boot_is_none_and_counting_beg
 def test_a_link_in_its_place_is_neither_read_nor_followed(place: MachineDirectory, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("of a user")
-    for name in (HOURS, HOURS + "-new"):
+    for name in (HOURS, "new-" + HOURS):
         (place.path / name).symlink_to(elsewhere)
     before = counters.read(place)
     HoursFile(place, None)(reading(100.0, row(5)))

@@ -14,11 +14,11 @@ from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.lab.counters import HoursFile
 from tfgpu_magic.machine.board.machine_board import MachineDirectory
 from tfgpu_magic.machine.board.snapshot_file import SnapshotReader, SnapshotWriter
-from tfgpu_magic.machine.board.unused import Ledger
+from tfgpu_magic.machine.board.unused import IdleTracker
 from tfgpu_magic.machine.owners.attribution import Owners
 from tfgpu_magic.machine.owners.holders import HolderFacts, Holders
 from tfgpu_magic.tell import page_json
-from tfgpu_magic.tell.fetch import Posted
+from tfgpu_magic.tell.fetch import BoardContents
 from tfgpu_magic.tell.tabulate import make
 
 if TYPE_CHECKING:
@@ -48,18 +48,18 @@ def test_hundreds_of_readings_keep_no_more_than_some(tmp_path: Path) -> None:
 def _kept() -> tuple[int, list[int]]:
     """Return how many rows there are in the end, and how many objects are kept after some readings and after all."""
     holders = Holders(lambda pid: HolderFacts(os.geteuid() + 1 + pid % USERS, pid, "unit:user-1.slice"))
-    ledger, owners, table = Ledger(), Owners(0, trust=10.0), Table()
+    tracker, owners, table = IdleTracker(), Owners(0, trust=10.0), Table()
     with closing(MachineDirectory()) as place:
         writer, reader = SnapshotWriter(place), SnapshotReader(place)
         hours = HoursFile(place, None)
 
         def tick(number: int) -> Mapping[str, object]:
-            snapshot = ledger.step(holders.named(reading(number), EVERY * number))
+            snapshot = tracker.step(holders.named(reading(number), EVERY * number))
             writer.publish(snapshot)
             hours(snapshot)
             seen = reader.look().snapshot
             nonlocal table
-            table = make(seen, Posted().known(owners, seen, {}))
+            table = make(seen, BoardContents().facts(owners, seen, {}))
             return page_json.state(table)["rows"]
 
         kept = []

@@ -163,7 +163,6 @@ def test_a_device_that_comes_later_comes_to_the_service_too(
     monkeypatch.setattr(snapshot_file, "view", lambda: 77)
     before = viewer.look()
     monkeypatch.setattr(machine_board, "FIND_EVERY", 0.0)
-    monkeypatch.setattr(writer, "_view_at", 0.0)
     writer.beat(READING.time + 3600)
 
     assert before is None

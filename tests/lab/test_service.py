@@ -38,7 +38,7 @@ def note(event, args):
 sys.addaudithook(note)
 from tfgpu_magic.lab import service
 try:
-    service.serve(service.DUTY._replace(linger=4.0))
+    service.serve(service.CONFIG._replace(linger=4.0))
 finally:
     print(*sorted(opened), sep="\\n")
 """

@@ -38,7 +38,7 @@ import os, sys
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import ReportFile, ReportFiles
 from tfgpu_magic.ground.report import Report
-report_file = ReportFile(BoardDirectory())
+report_file = ReportFile()
 report_file.post(Report(pid=os.getpid(), summary=sys.argv[-1]))
 {then}
 print(flush=True)

@@ -214,7 +214,7 @@ def test_a_writer_that_died_in_the_middle_leaves_the_reading_before(
     here: BoardDirectory, writer: SnapshotWriter, reader: SnapshotReader
 ) -> None:
     one = publish(writer, snapshot(3))
-    file(here, SNAPSHOT + "-new").write_bytes(b"half of a mess")
+    file(here, "new-" + SNAPSHOT).write_bytes(b"half of a mess")
 
     assert reader.look().snapshot == one
     other = publish(writer, snapshot(4))

@@ -25,7 +25,7 @@ from tfgpu_magic.machine import collector, see, starting
 from tfgpu_magic.machine.board import viewers
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.viewers import LOCK
-from tfgpu_magic.machine.collector import Duty
+from tfgpu_magic.machine.collector import CollectorConfig
 from tfgpu_magic.machine.driver.schedule import WantedIntervals
 from tfgpu_magic.machine.see import Watch
 
@@ -191,7 +191,7 @@ def test_it_leaves_after_the_last_look_and_not_before(here: BoardDirectory, monk
         "time",
         SimpleNamespace(monotonic=lambda: clock[0], time=time.time, time_ns=time.time_ns, sleep=sleep),
     )
-    collector._go_on(here, lock, Duty(linger=30.0))
+    collector._go_on(here, lock, CollectorConfig(linger=30.0))
     os.close(lock)
 
     assert 1129 < clock[0] < 1132

@@ -23,7 +23,7 @@ from tfgpu_magic.machine import collector, see, starting
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.snapshot_file import SNAPSHOT
 from tfgpu_magic.machine.board.viewers import LOCK
-from tfgpu_magic.machine.collector import BLIND_FOR, Duty
+from tfgpu_magic.machine.collector import BLIND_FOR, CollectorConfig
 from tfgpu_magic.machine.owners import holders
 from tfgpu_magic.machine.owners.holders import HolderFacts
 from tfgpu_magic.machine.see import Watch
@@ -90,7 +90,7 @@ def test_what_is_read_of_processes_is_no_time_in_the_driver(
     monkeypatch.setattr(
         collector, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time, time_ns=time.time_ns)
     )
-    readings = collector._Readings(here, Duty(read=slow))
+    readings = collector._Readings(here, CollectorConfig(read_holder=slow))
     monkeypatch.setattr(readings._schedule, "done", done := mock.Mock())
     readings.go_on(clock[0])
 

@@ -23,8 +23,6 @@ from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.host import SIMULATED_USER
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.ground.rows import Notebook, Owner
-from tfgpu_magic.machine.board import report_files
-from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.owners import attribution as owning
 from tfgpu_magic.machine.owners import holders, pids, users
 from tfgpu_magic.machine.owners.attribution import _FIRST, Owners, together
@@ -285,19 +283,10 @@ def test_a_kernel_behind_a_wrapper_is_its_servers(start: Start, tmp_path: Path, 
     assert (owner.text, owner.kernel, owner.notebook) == ("eval.ipynb", kernel, served[wrapper])
 
 
-def test_a_notebook_is_called_as_it_was_last_renamed(start: Start, tmp_path: Path) -> None:
+def test_a_notebook_is_called_as_it_was_last_renamed(start: Start) -> None:
     pid = start(notebook="/home/me/Untitled.ipynb")
-    with BoardDirectory(tmp_path / "board") as here:
-        for path in ("/home/me/tried.ipynb", "/home/me/train.ipynb"):
-            report_files.rename(here, "7f3a", path)
-        for number in range(report_files.MOST_NAMES - 1):
-            report_files.rename(here, str(number), "/home/me/other.ipynb")
-        found = report_files.renamed(here)
-        report_files.rename(here, "another", "/home/me/another.ipynb")
-        later = report_files.renamed(here)
 
-    assert Owners(kernel=ELSE).find([pid], names=found)[pid].text == "train.ipynb"
-    assert (len(found), len(later), "7f3a" in later) == (report_files.MOST_NAMES, report_files.MOST_NAMES, False)
+    assert Owners(kernel=ELSE).find([pid], names={"7f3a": "/home/me/train.ipynb"})[pid].text == "train.ipynb"
 
 
 def test_a_process_that_ended_meanwhile_keeps_its_name_for_one_tick(start: Start) -> None:

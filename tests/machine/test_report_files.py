@@ -16,7 +16,6 @@ import pytest
 
 from tests.figures import pytorch, tensorflow
 from tests.machine.boards import KERNEL
-from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.ground.report import Figure, GpuUse, LogicalGpu, Parked, Report
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import FIGURES_EXPIRE_AFTER, PREFIX, ReportFile, ReportFiles
@@ -26,6 +25,15 @@ if TYPE_CHECKING:
 
     Start = Callable[..., subprocess.Popen[str]]
 
+REPLACES = """
+import select
+report_file.post(Report(pid=1, summary="x"))
+print(flush=True)
+size = 1
+while not select.select([sys.stdin], [], [], 0)[0]:
+    size = 50000 - size
+    report_file.post(Report(pid=1, summary="x" * size))
+"""
 REPORT = Report(
     pid=7,
     summary="Ready.",
@@ -105,30 +113,26 @@ def test_every_kernel_is_seen_also_one_that_reads_the_others(here: BoardDirector
     assert {report.pid for report in ReportFiles(here).read()} == {one.pid, two.pid}
 
 
-def test_a_report_replaces_the_one_before(here: BoardDirectory, start: Start) -> None:
+def test_a_report_is_seen_and_whole_however_often_it_is_replaced(here: BoardDirectory, start: Start) -> None:
+    kernel = start(then=REPLACES)
     report_files = ReportFiles(here)
-    kernel = start(then="print(flush=True); sys.stdin.readline(); report_file.post(Report(pid=1, summary='New.'))")
-    before = report_files.read()
-    assert kernel.stdin
-    assert kernel.stdout
-    kernel.stdin.write("\n")
-    kernel.stdin.flush()
-    kernel.stdout.readline()
 
-    assert [one.summary for one in (*before, *report_files.read())] == ["One.", "New."]
+    for _ in range(1000):
+        (report,) = report_files.read()
+        assert (report.pid, set(report.summary)) == (kernel.pid, {"x"})
 
 
-def test_a_report_that_is_being_written_leaves_the_one_before_in_sight(here: BoardDirectory, start: Start) -> None:
-    start()
+def test_a_renamed_notebook_has_the_path_that_its_servers_report_has(here: BoardDirectory, start: Start) -> None:
+    start(then="report_file.post(Report(pid=1, summary='One.', kernel='k', notebook='/Untitled.ipynb'))")
+    server = start(then="report_file.post(Report(pid=1, summary='', names={'k': '/train.ipynb', 'gone': '/a.ipynb'}))")
     report_files = ReportFiles(here)
-    before = report_files.read()
-    (name,) = files(here)
-    with (here.path / name).open("r+b") as file:
-        file.seek(20)
-        file.write(b"#")
+    (renamed,) = report_files.read()
+    names = report_files.names
+    server.communicate()
+    (alone,) = report_files.read()
 
-    assert report_files.read() == before
-    assert ReportFiles(here).read() == ()
+    assert (renamed.notebook, names) == ("/train.ipynb", {"k": "/train.ipynb", "gone": "/a.ipynb"})
+    assert (alone.notebook, report_files.names) == ("/Untitled.ipynb", {})
 
 
 @pytest.mark.parametrize(
@@ -201,23 +205,13 @@ def test_a_simulated_machine_has_reports_of_its_own(
     assert summaries(here) == ["Real."]
 
 
-def test_a_kernel_knows_when_its_report_is_out_of_sight(here: BoardDirectory) -> None:
-    report_file = ReportFile(BoardDirectory())
-    there = report_file.is_there()
-    here.path.rename(here.path.with_name("moved"))
-    moved = report_file.is_there()
+def test_a_report_goes_where_readers_find_it_when_the_directory_is_another(here: BoardDirectory) -> None:
+    report_file = ReportFile()
+    report_file.post(REPORT)
+    moved = here.path.rename(here.path.with_name("moved"))
+    report_file.post(REPORT)
+    found = files(here)
     report_file.close()
 
-    assert (there, moved) == (True, False)
-    assert list(here.path.with_name("moved").iterdir()) == []
-
-
-def test_where_no_file_can_be_made_it_says_so(here: BoardDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(BoardDirectory, "replace", refuse)
-
-    with pytest.raises(MonitorError, match="takes no report"):
-        ReportFile(BoardDirectory())
-    assert files(here) == []
+    assert [name.startswith(PREFIX) for name in found] == [True]
+    assert (files(here), list(moved.iterdir())) == ([], [])

@@ -23,7 +23,7 @@ from tfgpu_magic.ground.rows import NOT_REPORTED, Notebook, Owner, ProcessRow, T
 from tfgpu_magic.ground.snapshot import SMALLEST_REST, Gpu, Process, Snapshot
 from tfgpu_magic.machine.owners.attribution import ENDED
 from tfgpu_magic.tell import page_json
-from tfgpu_magic.tell.tabulate import COLOURS, TONES, UNATTRIBUTED, UNREAD, Known, is_spare, make
+from tfgpu_magic.tell.tabulate import COLOURS, TONES, UNATTRIBUTED, UNREAD, ProcessFacts, is_spare, make
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def table(
     )
     owners = {pid: Owner(pid=pid, who=who, text=text) for pid, (who, text) in OWNERS.items()}
     notebooks = {one.pid: Notebook(path=one.notebook) for one in reports if one.notebook}
-    return make(snapshot, Known(owners=owners, own=report, reports=reports, notebooks=notebooks))
+    return make(snapshot, ProcessFacts(owners=owners, own=report, reports=reports, notebooks=notebooks))
 
 
 NOTE = msg("Note.")
@@ -90,13 +90,13 @@ def test_processes_are_in_the_order_of_the_gpus() -> None:
         processes=(Process(gpu="9", pid=1, kind="C", held=2), Process(gpu="10", pid=2, kind="C", held=1)),
     )
 
-    assert [row.process.gpu for row in make(snapshot, Known()).processes] == ["10", "9"]
+    assert [row.process.gpu for row in make(snapshot, ProcessFacts()).processes] == ["10", "9"]
 
 
 def test_a_row_has_since_when_memory_is_unused_unless_its_pid_was_given_anew() -> None:
     rows = tuple(Process("0", pid, "C", pid, 0, began=began, unused=5.0) for pid, began in ((3, None), (2, 7), (1, 8)))
     owners = {pid: Owner(pid=pid, who="mine", text="", began=7) for pid in (1, 2, 3)}
-    made = make(Snapshot(time=0.0, gpus=(Gpu(index=0, uuid="GPU-0"),), processes=rows), Known(owners=owners))
+    made = make(Snapshot(time=0.0, gpus=(Gpu(index=0, uuid="GPU-0"),), processes=rows), ProcessFacts(owners=owners))
 
     assert [row.process.unused for row in made.processes] == [5.0, 5.0, None]
 
@@ -107,7 +107,7 @@ THEIRS = (("maria", 5), ("maria", 6), ("noor", 7), ("noor", 8), ("noor", 9))
 def others(*rows: Process, names: Sequence[tuple[str, int]] = THEIRS) -> list[ProcessRow]:
     """Return the rows of other users' processes."""
     owners = {pid: Owner(pid=pid, who="other", text=name) for name, pid in names}
-    return list(make(Snapshot(time=0.0, gpus=(Gpu(index=0),), processes=rows), Known(owners=owners)).processes)
+    return list(make(Snapshot(time=0.0, gpus=(Gpu(index=0),), processes=rows), ProcessFacts(owners=owners)).processes)
 
 
 def test_of_each_other_user_there_is_one_row_on_each_gpu() -> None:
@@ -159,7 +159,7 @@ def test_a_process_of_which_nothing_is_known_is_not_called_others() -> None:
         8: Owner(pid=8, who="unknown", text="hangs", silent=True),
         4: Owner(pid=4, who="gone", text="eval.ipynb, ended"),
     }
-    made = make(Snapshot(time=0.0, gpus=(gpu,), processes=rows), Known(owners=owners))
+    made = make(Snapshot(time=0.0, gpus=(gpu,), processes=rows), ProcessFacts(owners=owners))
 
     assert made.gpus[0].shares[0].text == f"hangs, {ENDED}"
 
@@ -266,7 +266,7 @@ def test_names_lose_the_maker_and_keep_the_simulation() -> None:
 
 
 def test_an_error_is_passed_on() -> None:
-    made = make(Snapshot(time=0.0, error="No driver.", absent=True), Known(own=kernel()))
+    made = make(Snapshot(time=0.0, error="No driver.", absent=True), ProcessFacts(own=kernel()))
 
     assert (made.error, made.absent, made.summary, made.gpus) == ("No driver.", True, "Ready.", ())
 
@@ -296,7 +296,7 @@ def test_a_notebook_has_one_look_on_every_gpu_whoever_looks_and_no_two_have_the_
             )
             for pid in order for more in (0, 100)
         }  # fmt: skip
-        rows = make(snapshot, Known(owners=owners)).processes
+        rows = make(snapshot, ProcessFacts(owners=owners)).processes
         for row in rows:
             assert {other.tone for other in rows if other.owner.kernel == row.owner.kernel} == {row.tone}
         return {row.owner.kernel: row.tone for row in rows}
@@ -315,7 +315,7 @@ def test_a_notebook_that_comes_later_takes_a_colour_that_no_other_has_and_leaves
         }
         rows = [Process(gpu="0", pid=pid, kind="C", held=GIB) for pid in owners]
         made = [
-            make(Snapshot(time=100.0, gpus=(Gpu(index=0),), processes=tuple(rows[:count])), Known(owners=owners))
+            make(Snapshot(time=100.0, gpus=(Gpu(index=0),), processes=tuple(rows[:count])), ProcessFacts(owners=owners))
             for count in (1, 2, 3, 4)
         ]
         tones = [{row.owner.kernel: row.tone for row in one.processes} for one in made]
@@ -419,7 +419,7 @@ def uses(pid: int, size: int | None, gpu: str = "GPU-0123abcd-4567") -> Report:
 
 
 def spoken(*reports: Report, snapshot: Snapshot = BROKEN, this: Report | None = None) -> Table:
-    return make(snapshot, Known(own=this, reports=reports, notebooks={7: Notebook(path="eval.ipynb")}))
+    return make(snapshot, ProcessFacts(own=this, reports=reports, notebooks={7: Notebook(path="eval.ipynb")}))
 
 
 def test_kernels_that_use_gpus_are_shown_with_what_the_driver_says_instead() -> None:
@@ -462,7 +462,7 @@ def test_who_waits_for_room_has_a_row_on_each_gpu_that_it_waits_for_and_is_not_u
         reports = [Report(pid=pid, summary="", waits=waits) for pid in notebooks]
         reports = [Report.from_json(one.to_json()) for one in reports]
         owners = {2: Owner(pid=2, who="mine", text="eval.ipynb")}
-        made = make(snapshot, Known(owners=owners, reports=reports, notebooks=notebooks)).processes
+        made = make(snapshot, ProcessFacts(owners=owners, reports=reports, notebooks=notebooks)).processes
         there = (row for row in made if row.owner.who == "mine")
         return [
             (row.process.gpu, row.owner.text, row.known, row.process.unused, phrases.waits(row)[:5]) for row in there

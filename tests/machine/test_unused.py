@@ -14,7 +14,7 @@ from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.machine.board.directory import BoardDirectory
-from tfgpu_magic.machine.board.unused import Ledger
+from tfgpu_magic.machine.board.unused import IdleTracker
 from tfgpu_magic.tell import fetch
 from tfgpu_magic.tell.fetch import Watcher
 
@@ -40,9 +40,9 @@ def reading(at: float, use: Use, *, gpu: int | None = None, late: int = 0) -> Sn
     return Snapshot(time=at, gpus=gpus, processes=tuple(rows), listed_at=at)
 
 
-def stepped(ledger: Ledger, times: Iterable[float], use: Callable[[float], Use]) -> dict[int, float]:
+def stepped(tracker: IdleTracker, times: Iterable[float], use: Callable[[float], Use]) -> dict[int, float]:
     """Go on to readings, and return since when processes are said to hold memory without use in the last one."""
-    return told([ledger.step(reading(at, use(at))) for at in times][-1])
+    return told([tracker.step(reading(at, use(at))) for at in times][-1])
 
 
 def told(snapshot: Snapshot) -> dict[int, float]:
@@ -54,14 +54,14 @@ def every(seconds: float, start: float, end: float) -> list[float]:
 
 
 def test_a_day_of_one_that_computes_one_that_holds_and_one_that_is_there_for_two_hours() -> None:
-    ledger = Ledger()
+    tracker = IdleTracker()
 
     def use(at: float) -> dict[int, int | None]:
         hour = (at - WEDNESDAY) / HOUR
         there: dict[int, int | None] = {4: 0} if 12 <= hour < 14 else {}
         return {1: 80, 2: 50 if 9 <= hour < 10 else 0} | there
 
-    found = stepped(ledger, every(2, WEDNESDAY, WEDNESDAY + 23.9 * HOUR), use)
+    found = stepped(tracker, every(2, WEDNESDAY, WEDNESDAY + 23.9 * HOUR), use)
 
     assert found == {2: pytest.approx(WEDNESDAY + 10 * HOUR, abs=4)}
 
@@ -69,9 +69,9 @@ def test_a_day_of_one_that_computes_one_that_holds_and_one_that_is_there_for_two
 def test_a_collector_that_is_killed_and_comes_back_loses_nothing() -> None:
     published, now = Snapshot(time=0.0), WEDNESDAY
     for _ in range(12):  # twelve collectors of an hour, each killed, and replaced after ten seconds
-        ledger, end = Ledger(Snapshot.from_json(published.to_json())), now + HOUR
+        tracker, end = IdleTracker(Snapshot.from_json(published.to_json())), now + HOUR
         while now < end:
-            published = ledger.step(reading(now, {2: 0}))
+            published = tracker.step(reading(now, {2: 0}))
             now += 2
         now += 10
 
@@ -80,10 +80,10 @@ def test_a_collector_that_is_killed_and_comes_back_loses_nothing() -> None:
 
 def test_what_nobody_saw_is_not_counted_but_for_kernels_that_ran_no_cell() -> None:
     for quiet, goes_on in (({}, False), ({2: WEDNESDAY - 5}, True), ({2: WEDNESDAY + 3 * HOUR}, False)):
-        ledger = Ledger()
-        stepped(ledger, every(2, WEDNESDAY, WEDNESDAY + HOUR), lambda _: {2: 0})
+        tracker = IdleTracker()
+        stepped(tracker, every(2, WEDNESDAY, WEDNESDAY + HOUR), lambda _: {2: 0})
         later = WEDNESDAY + 9 * HOUR
-        found = told(ledger.step(reading(later, {2: 0}), lambda quiet=quiet: quiet))  # type: ignore[misc]
+        found = told(tracker.step(reading(later, {2: 0}), lambda quiet=quiet: quiet))  # type: ignore[misc]
 
         assert found == ({2: WEDNESDAY} if goes_on else {})
 
@@ -94,7 +94,7 @@ def test_a_pause_of_less_than_a_minute_is_use_and_each_of_many_is_counted_by_its
     def pausing(at: float) -> Use:
         return {**use, 501: 50 if (at - WEDNESDAY) % 50 < 4 else 0}
 
-    assert stepped(Ledger(), every(2, WEDNESDAY, WEDNESDAY + 448), pausing).keys() == set(range(2, 501, 2))
+    assert stepped(IdleTracker(), every(2, WEDNESDAY, WEDNESDAY + 448), pausing).keys() == set(range(2, 501, 2))
 
 
 @pytest.mark.parametrize(
@@ -103,48 +103,48 @@ def test_a_pause_of_less_than_a_minute_is_use_and_each_of_many_is_counted_by_its
 def test_where_processes_are_not_told_apart_the_gpus_figure_tells_what_it_can(
     gpu: int | None, alone: bool, known: bool
 ) -> None:
-    ledger = Ledger()
+    tracker = IdleTracker()
     now = WEDNESDAY + HOUR
     use: dict[int, int | None] = {2: None} if alone else {2: None, 4: None}
-    found = [ledger.step(reading(at, use, gpu=gpu)) for at in every(2, WEDNESDAY, now)]
+    found = [tracker.step(reading(at, use, gpu=gpu)) for at in every(2, WEDNESDAY, now)]
 
     assert (2 in told(found[-1])) == known
 
 
 def test_a_clock_that_is_set_back_begins_anew() -> None:
-    ledger = Ledger()
-    stepped(ledger, every(2, WEDNESDAY, WEDNESDAY + HOUR), lambda _: {2: 0})
+    tracker = IdleTracker()
+    stepped(tracker, every(2, WEDNESDAY, WEDNESDAY + HOUR), lambda _: {2: 0})
 
-    assert told(ledger.step(reading(WEDNESDAY, {2: 0}))) == {}
+    assert told(tracker.step(reading(WEDNESDAY, {2: 0}))) == {}
 
 
 def test_what_only_draws_and_what_cannot_be_read_is_left_out() -> None:
-    ledger = Ledger()
+    tracker = IdleTracker()
     times = every(2, WEDNESDAY, WEDNESDAY + HOUR)
     rows = (Process("0", 2, "G", GIB, 0),)
     drawing = [reading(at, {})._replace(processes=rows) for at in times]
     failed = reading(WEDNESDAY + HOUR + 2, {4: 0})._replace(error="nobody answers")
 
-    assert told([ledger.step(one) for one in drawing][-1]) == {}
-    assert ledger.step(failed) is failed
+    assert told([tracker.step(one) for one in drawing][-1]) == {}
+    assert tracker.step(failed) is failed
 
 
 def test_readings_with_old_lists_change_nothing() -> None:
-    ledger, end = Ledger(), WEDNESDAY + HOUR
-    stepped(ledger, every(2, WEDNESDAY, end), lambda _: {2: 0})
+    tracker, end = IdleTracker(), WEDNESDAY + HOUR
+    stepped(tracker, every(2, WEDNESDAY, end), lambda _: {2: 0})
     memory = reading(end, {2: 99})._replace(time=end + 1)
 
-    assert ledger.step(memory) is memory
-    assert told(ledger.step(reading(end + 2, {2: 0}))) == {2: WEDNESDAY}
+    assert tracker.step(memory) is memory
+    assert told(tracker.step(reading(end + 2, {2: 0}))) == {2: WEDNESDAY}
 
 
 def test_a_process_that_has_the_pid_of_another_begins_anew() -> None:
-    ledger, end = Ledger(), WEDNESDAY + HOUR
-    stepped(ledger, every(2, WEDNESDAY, end), lambda _: {2: 0, 4: 0})
+    tracker, end = IdleTracker(), WEDNESDAY + HOUR
+    stepped(tracker, every(2, WEDNESDAY, end), lambda _: {2: 0, 4: 0})
     anew = reading(end + 2, {4: 0}, late=1).processes
 
     found = reading(end + 2, {2: 0})
-    assert told(ledger.step(found._replace(processes=found.processes + anew))) == {2: WEDNESDAY}
+    assert told(tracker.step(found._replace(processes=found.processes + anew))) == {2: WEDNESDAY}
 
 
 # --- what a real collector counts on a simulated machine, and what views see of it ---

@@ -112,11 +112,11 @@ def test_where_no_report_can_be_posted_nothing_piles_up(
 ) -> None:
     tried: list[int] = []
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         tried.append(1)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(BoardDirectory, "replace", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
     reporting.start()
     until(lambda: len(tried) > 1, seconds=5)
     before = descriptors(here.path)

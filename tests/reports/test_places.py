@@ -34,14 +34,14 @@ def test_machine_1_no_file_is_touched_in_a_directory_that_somebody_names(machine
     """A directory of one's own, in which everything is forty days old, and some of it is called as our files are."""
     own = tmp_path / "ann"
     own.mkdir(mode=0o700)
-    names = (".bashrc", "data.csv", "id_ed25519", "weights-1a2b3c4d", "lock-1a2b3c4d", "names-1")
+    names = (".bashrc", "data.csv", "id_ed25519", "weights-1a2b3c4d", "lock-1a2b3c4d", "asked")
     for name in (
         *names,
-        "report-2-1-1a2b3c4d-5e6f7a8b",
+        "report-3-1-1a2b3c4d-5e6f7a8b",
         "claims-1a2b3c4d",
         "snapshot",
         "snapshot-1a2b3c4d",
-        "history-new",
+        "new-history",
     ):
         (own / name).write_text(name)
     (own / "olddir").mkdir()
@@ -82,7 +82,7 @@ from tfgpu_magic.claims.ledger import Ledger
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import ReportFile, ReportFiles
-file = ReportFile(BoardDirectory())
+file = ReportFile()
 file.post(Report(pid=1, summary=sys.argv[1]))
 TABLE = Ledger()
 with TABLE.turn() as page:

@@ -26,7 +26,7 @@ from tests.figures import tensorflow
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import ReportFile
 from tfgpu_magic.ground.report import GpuUse, Report
-report_file = ReportFile(BoardDirectory())
+report_file = ReportFile()
 for used in (1, 2):
     report_file.post(Report(pid=1, summary="", uses=(GpuUse(gpu="0", figures=tensorflow(used, used)),)))
     print(flush=True)

@@ -27,7 +27,7 @@ from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.machine.board.directory import BoardDirectory
-from tfgpu_magic.machine.board.report_files import ReportFiles
+from tfgpu_magic.machine.board.report_files import ReportFile, ReportFiles
 from tfgpu_magic.machine.owners.pids import notebook_of
 from tfgpu_magic.notebook import reporter as reporters
 from tfgpu_magic.notebook.publisher import Publisher
@@ -151,7 +151,7 @@ def test_a_report_says_idle_only_of_figures_that_were_read_after_the_cell(monkey
 
     monkeypatch.setattr("tfgpu_magic.frameworks.self_report.brief", ends_meanwhile)
     posted: list[Report] = []
-    monkeypatch.setattr(Publisher, "_place", lambda _: SimpleNamespace(post=posted.append))
+    monkeypatch.setattr(ReportFile, "post", lambda _, report: posted.append(report))
     reporter._publisher = Publisher(str)
     for _ in range(2):
         reporter._publish()

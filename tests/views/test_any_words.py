@@ -7,6 +7,7 @@ import random
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +15,12 @@ import pytest
 
 from tests.insight.cases import case, row
 from tests.policy.test_plan import FOUR, MIG, gpu, planned
+from tests.views import tables
 from tfgpu_magic.command import dispatch, wording
 from tfgpu_magic.engine import offers
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
 from tfgpu_magic.ground import html
-from tfgpu_magic.ground.message import FrontEnd, Line, Message, Severity
+from tfgpu_magic.ground.message import FrontEnd, Line, Message, Severity, msg
 from tfgpu_magic.insight.why.answer import Why
 from tfgpu_magic.insight.why.remedies import Trial, remedies, restart, shut
 from tfgpu_magic.isolate.cells import cell
@@ -29,6 +31,7 @@ from tfgpu_magic.parking.frameworks import Staying, Survey
 from tfgpu_magic.parking.frameworks.tensorflow import KEEPS, PREFETCHES
 from tfgpu_magic.parking.outcome import BUSY, MIME, ParkOutcome
 from tfgpu_magic.policy.process_state import Stage
+from tfgpu_magic.tell import page_json
 
 REFUSED: list[tuple[str, Any, dict[str, Any]]] = [
     ("limit 95%", FOUR, {}),
@@ -133,6 +136,25 @@ def test_a_plan_and_what_is_serious_of_it_are_the_same_whatever_its_notes_read_l
     assert (after.devices, after.environment, after.asked) == (before.devices, before.environment, before.asked)
     assert drawn == warns
     assert any(warns) == (words == "limit 99%")
+
+
+@pytest.mark.parametrize(("words", "severity"), [("limit 99%", ["warning"]), ("limit 50%", [])])
+def test_the_chooser_and_the_panel_get_the_same_but_words(words: str, severity: list[str]) -> None:
+    def sent() -> list[dict[str, Any]]:
+        plan = planned(words, gpu(0, 80, 80, capability=(8, 0)))
+        panel = page_json.state(replace(tables.BUSY, notes=(*plan.notes, msg("A {note}.", note="note"))))
+        return [chooser._planned(plan), dict(panel)]
+
+    def wordless(facts: dict[str, Any]) -> dict[str, Any]:
+        return {**facts, "notes": [note["severity"] for note in facts["notes"]]}
+
+    before = sent()
+    with any_words():
+        after = sent()
+
+    assert after[1] != before[1]
+    assert list(map(wordless, after)) == list(map(wordless, before))
+    assert [wordless(facts)["notes"] for facts in after] == [severity, ["note", *severity, "note"]]
 
 
 class Everything(Trial):

@@ -16,7 +16,7 @@ from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.machine.board.history import History
 from tfgpu_magic.machine.owners import attribution
 from tfgpu_magic.tell import page_json
-from tfgpu_magic.tell.tabulate import Known, make
+from tfgpu_magic.tell.tabulate import ProcessFacts, make
 
 
 def table(gpus: int, notebooks: int) -> Table:
@@ -28,7 +28,7 @@ def table(gpus: int, notebooks: int) -> Table:
     found = {pid: Owner(pid=pid, who="mine", text="train.ipynb", notebook=known[pid], kernel=pid) for pid in pids}
     return make(
         Snapshot(time=9.0, listed_at=9.0, gpus=tuple(machine), processes=tuple(rows)),
-        Known(owners=attribution._with_distinct_names(found), notebooks=known),
+        ProcessFacts(owners=attribution._with_distinct_names(found), notebooks=known),
     )
 
 

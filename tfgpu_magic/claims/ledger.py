@@ -14,8 +14,10 @@ import errno
 import fcntl
 import json
 import os
+import struct
 import threading
 import time
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, replace
 
@@ -23,7 +25,7 @@ from tfgpu_magic.claims.claim import Claim, Page
 from tfgpu_magic.errors import MonitorError, Refused
 from tfgpu_magic.ground.host import here
 from tfgpu_magic.ground.message import msg
-from tfgpu_magic.machine.board.directory import CHECK, BoardDirectory, checked, close_own, whole
+from tfgpu_magic.machine.board.directory import BoardDirectory, close_own
 from tfgpu_magic.machine.board.report_files import holder
 
 NAME = "claims"
@@ -32,6 +34,7 @@ VERSION = 1
 LOCK_TIMEOUT = 3.0
 """Seconds to wait for the lock. A process that has it longer is stopped, or hangs; the others go on without it."""
 
+_HEAD = struct.Struct("<II")  # length and checksum of the JSON that follows
 _MAX_SIZE = 2**20  # bytes
 _MUTEX, _LIVES = 2**40, 2**41  # bytes that are locked, far beyond those that are written
 _SLOTS = 4096
@@ -185,7 +188,7 @@ class Ledger:
     def _written(self) -> tuple[Page, bytes]:
         """Return the content of the file, and its text: empty where there is none, or it is half written."""
         for _ in range(_TRIES):
-            text = whole(os.pread(self._file, CHECK + _MAX_SIZE, 0))
+            text = _whole(os.pread(self._file, _HEAD.size + _MAX_SIZE, 0))
             if text:
                 return self._page_of(text), text
         return Page(), b""  # its writer was killed while it wrote
@@ -208,12 +211,12 @@ class Ledger:
     def _write(self, text: bytes, before: bytes) -> bool:
         """Replace the text `before`; return whether that worked. No text is left half written."""
         try:
-            if len(text) <= _MAX_SIZE and os.pwrite(self._file, checked(text), 0) == CHECK + len(text):
+            if len(text) <= _MAX_SIZE and os.pwrite(self._file, _checked(text), 0) == _HEAD.size + len(text):
                 return True
         except OSError:  # the disk is full, or a limit is reached, or it is gone
             pass
         with contextlib.suppress(OSError):
-            os.pwrite(self._file, checked(before), 0)  # there was room for it
+            os.pwrite(self._file, _checked(before), 0)  # there was room for it
         return False
 
 
@@ -242,3 +245,17 @@ def _text(page: Page) -> bytes:
     claims = [asdict(replace(claim, pid=None)) for claim in page.claims.values()]
     fields = {"version": VERSION, "last": page.last, "ended": page.ended, "changes": page.changes}
     return json.dumps({**fields, "wanted": page.wanted, "claims": claims}, separators=(",", ":")).encode()
+
+
+def _checked(text: bytes) -> bytes:
+    """Return a text as the file has it, which is never replaced: after its length and its checksum."""
+    return _HEAD.pack(len(text), zlib.crc32(text)) + text
+
+
+def _whole(data: bytes) -> bytes | None:
+    """Return the text of what `_checked` returned; None when it is half written, or missing."""
+    if len(data) < _HEAD.size:
+        return None
+    length, check = _HEAD.unpack_from(data)
+    text = data[_HEAD.size : _HEAD.size + length]
+    return text if len(text) == length and zlib.crc32(text) == check else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -30,6 +31,8 @@ ORDER_TIMEOUT = 0.4
 
 away: Callable[[], Mapping[str, Parked]] = dict
 """Returns what was parked, by the GPU's UUID; `parking` sets it."""
+
+_used_since: float | None = None
 
 DEFAULT = "default: no limit"
 """The policy of a GPU for which nothing was asked."""
@@ -70,8 +73,9 @@ def brief() -> Report:
     """
     process = RUNTIME.observe((), timeout=0.0)
     plan = RUNTIME.current
-    uses = _uses(process, plan, {}, _limits(process, plan), registry.changed(plan.parts or ()))
-    return Report(pid=os.getpid(), summary="", uses=tuple(uses), stage=process.stage.value, waits=host.waits)
+    uses = tuple(_uses(process, plan, {}, _limits(process, plan), registry.changed(plan.parts or ())))
+    since = _note_use(uses)
+    return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value, used_since=since, waits=host.waits)
 
 
 def claims(report: Report) -> dict[str, int | None]:
@@ -83,6 +87,14 @@ def claims(report: Report) -> dict[str, int | None]:
     limits = _limits(RUNTIME.observe((), timeout=0.0), plan).by_gpu
     most = plan.most(limits, registry.imported(), registry.changed(plan.parts or ()), promised=True)
     return {use.gpu: None if use.parked.size else most.get(use.gpu) for use in report.uses}
+
+
+def _note_use(uses: Sequence[GpuUse]) -> float | None:
+    """Return when this process was first seen to have taken memory, in seconds since the epoch; None before."""
+    global _used_since
+    if _used_since is None and any(use.taken for use in uses):
+        _used_since = time.time()
+    return _used_since
 
 
 def after_exit(snapshot: Snapshot) -> Snapshot:

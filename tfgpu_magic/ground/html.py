@@ -121,7 +121,7 @@ def facts(known: Iterable[tuple[str, Sequence[tuple[str, str]]]]) -> str:
             amount = f'<td class="tfgpu-n tfgpu-fact">{prose(size)}</td><td' if size else '<td colspan="2"'
             rows.append(f'{head}{amount} class="tfgpu-name">{prose(words)}</td>')
             head = ""
-    return _rows("", rows)
+    return _table_without_heads("", rows)
 
 
 def to_paste(lead: str, lines: Iterable[tuple[str, str]], runs: Mapping[str, bool]) -> str:
@@ -136,11 +136,10 @@ def to_paste(lead: str, lines: Iterable[tuple[str, str]], runs: Mapping[str, boo
         whole = re.sub(r"--[a-z-]+", r'<span style="white-space: nowrap">\g<0></span>', _safe(line))
         first = f'<td class="tfgpu-paste"><{code}>{whole}</code></td><td' if line else '<td colspan="2"'
         rows.append(f"{first}>{prose(words)}</td>")
-    return _rows(f"<caption>{_safe(lead)}</caption>", rows)
+    return _table_without_heads(f"<caption>{_safe(lead)}</caption>", rows)
 
 
-def _rows(caption: str, rows: Sequence[str]) -> str:
-    """Draw a table without heads above its columns."""
+def _table_without_heads(caption: str, rows: Sequence[str]) -> str:
     body = f"<tbody><tr>{'</tr><tr>'.join(rows)}</tr></tbody>"
     return f'<div class="tfgpu-scroll"><table>{caption}{body}</table></div>'
 

@@ -193,11 +193,10 @@ def remarks(table: Table) -> list[Message | str]:
     troubles = [f"GPU {gpu.label}: {gpu.error}." for gpu in gpus if gpu.error and gpu.used is not None]
     simulated = [SIMULATED] if table.simulated else []
     summary = [table.summary] if table.summary else []
-    return [_shown(one) for one in (*troubles, *summary, *table.notes, *simulated)]
+    return [_safe_note(one) for one in (*troubles, *summary, *table.notes, *simulated)]
 
 
-def _shown(note: Message | str) -> Message | str:
-    """Return a note that is safe to show."""
+def _safe_note(note: Message | str) -> Message | str:
     if isinstance(note, str):
         return safe(note)
     return Message("{text}", {"text": safe(IPYTHON.sentence(note))}, note.severity)

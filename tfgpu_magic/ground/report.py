@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgpu_magic.ground import TENSORFLOW
@@ -12,7 +12,7 @@ from tfgpu_magic.ground.host import Waits
 from tfgpu_magic.ground.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 Data = TypeVar("Data")
 
@@ -118,6 +118,8 @@ class Report:
         slot: its number in the ledger of claims; None where that is not known.
         kernel: the kernel's id (`pids.kernel_id`); empty of a program.
         waits: its wait for room, which goes on or was the last one; None if there was none, or it had no room.
+        names: a server's report has nothing but this: the present paths of notebooks that it has renamed, by their
+            kernels' ids.
     """
 
     pid: int
@@ -132,6 +134,7 @@ class Report:
     slot: int | None = None
     kernel: str = ""
     waits: Waits | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def goes_on(self) -> bool:
@@ -167,18 +170,18 @@ class Report:
             fields = json.loads(text)
             uses = tuple(map(_use, fields["uses"]))
             waits = Waits(*found) if (found := fields.get("waits")) else None
-            return _made(cls, {**fields, "uses": uses, "notes": (), "waits": waits})
+            names = {str(kernel): str(path) for kernel, path in fields.get("names", {}).items()}
+            return _from_known_fields(cls, {**fields, "uses": uses, "notes": (), "waits": waits, "names": names})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a report: {error}") from error
 
 
 def _use(fields: dict[str, Any]) -> GpuUse:
-    logical = tuple(_made(LogicalGpu, one) for one in fields["logical"])
-    figures = tuple(_made(Figure, one) for one in fields["figures"])
-    parked = _made(Parked, fields["parked"])
-    return _made(GpuUse, {**fields, "logical": logical, "figures": figures, "parked": parked})
+    logical = tuple(_from_known_fields(LogicalGpu, one) for one in fields["logical"])
+    figures = tuple(_from_known_fields(Figure, one) for one in fields["figures"])
+    parked = _from_known_fields(Parked, fields["parked"])
+    return _from_known_fields(GpuUse, {**fields, "logical": logical, "figures": figures, "parked": parked})
 
 
-def _made(cls: Callable[..., Data], fields: dict[str, Any]) -> Data:
-    """Make a dataclass of those of the fields that it has."""
+def _from_known_fields(cls: Callable[..., Data], fields: dict[str, Any]) -> Data:
     return cls(**{name: fields[name] for name in cls.__slots__ if name in fields})  # type: ignore[attr-defined]

@@ -42,7 +42,7 @@ def parse_bytes(text: str) -> int:
         raise PolicyError(f"{text!r} may be {number}{binary}, counted in 1024, or {number}{decimal}, in 1000.")
     if unit.lower() not in _BYTES_PER_UNIT:
         raise PolicyError(f"{unit!r} in {text!r} is not a unit. The units are {', '.join(BINARY | DECIMAL)}.")
-    numerator, denominator = _ratio(number)
+    numerator, denominator = _as_fraction(number)
     size = numerator * _BYTES_PER_UNIT[unit.lower()] // denominator
     if size > LARGEST:
         raise PolicyError(f"{text!r} is more than any machine has.")
@@ -61,7 +61,7 @@ def seconds(time: float | str) -> float:
             raise PolicyError(f"{time!r} is not a time. Write one as 90s, 10m, 1.5h or 500ms.")
         if not match["unit"]:
             raise PolicyError(f"{match['number']} of what? Write {match['number']}s or {match['number']}m.")
-        numerator, denominator = _ratio(match["number"])
+        numerator, denominator = _as_fraction(match["number"])
         value = numerator * MILLISECONDS[match["unit"].lower()] / (1000 * denominator)
     elif isinstance(time, int | float) and not isinstance(time, bool):
         value = float(time)
@@ -72,8 +72,7 @@ def seconds(time: float | str) -> float:
     return value
 
 
-def _ratio(number: str) -> tuple[int, int]:
-    """Return a decimal number as numerator and denominator."""
+def _as_fraction(number: str) -> tuple[int, int]:
     whole, _, decimals = number.partition(".")
     return int(whole + decimals), 10 ** len(decimals)
 

@@ -63,7 +63,7 @@ class Total(NamedTuple):
 
     Attributes:
         held: byte-seconds.
-        unused: those of them in which memory was held without use, as `unused.Ledger` has it.
+        unused: those of them in which memory was held without use, as `unused.IdleTracker` has it.
         unknown: seconds of each process of which the driver told no bytes; they are in neither figure.
     """
 
@@ -280,15 +280,12 @@ class HoursFile:
                     self._written[user] = totals
 
     def _write(self, name: str, hours: Hours, reader: int | None = None) -> None:
-        new = HOURS + "-new"
-        self._place.remove(new)
-        fd = self._place.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        with os.fdopen(fd, "w") as file:
+        def share(fd: int) -> None:
             os.fchmod(fd, 0o640)
             if reader is not None:
                 os.setxattr(fd, "system.posix_acl_access", _readable_by(reader))
-            file.write(hours.to_json())
-        self._place.replace(new, name)
+
+        os.close(self._place.rewrite(name, hours.to_json().encode(), share))
 
 
 def _readable_by(user: int) -> bytes:

@@ -197,7 +197,7 @@ def _users(seen: MachineSeen, gpu: Gpu, rows: Sequence[Process], where: tuple[st
         computing = [row for row in theirs if row.kind != "G"]
         unused = [row for row in computing if row.unused is not None]
         told = all(row.utilisation is not None or row.unused is not None for row in computing)
-        told = told or gpu.utilisation == 0 or len(rows) == 1  # as `unused.Ledger` finds it
+        told = told or gpu.utilisation == 0 or len(rows) == 1  # as `unused.IdleTracker` finds it
         apart = folded.isdisjoint(row.uid for row in theirs)
         told = told and apart
         yield "held_bytes", user, _sum(theirs)

@@ -16,18 +16,18 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.lab.counters import HoursFile
 from tfgpu_magic.machine.board.machine_board import SYSTEM_USERS, MachineDirectory, folder
 from tfgpu_magic.machine.board.viewers import PROCESS_NAME
-from tfgpu_magic.machine.collector import Duty, collect
+from tfgpu_magic.machine.collector import CollectorConfig, collect
 from tfgpu_magic.machine.owners.holders import holder
 
-DUTY = Duty(linger=math.inf, read=holder, quiet=lambda _: {}, listed=HoursFile)
+CONFIG = CollectorConfig(linger=math.inf, read_holder=holder, idle_kernels=lambda _: {}, counter=HoursFile)
 """Nobody's looks keep it, no process is opened, no kernel reports to it, and hours are counted."""
 
 
-def serve(duty: Duty = DUTY) -> None:
+def serve(config: CollectorConfig = CONFIG) -> None:
     """Be the machine's collector, until it is stopped or the GPUs cannot be read for long.
 
     Args:
-        duty: how to be it.
+        config: how it runs.
 
     Raises:
         MonitorError: the board's directory is not there or not this user's, another service writes to it, or the GPUs
@@ -39,7 +39,7 @@ def serve(duty: Duty = DUTY) -> None:
             raise MonitorError(f"{place.path} belongs to user {place.owner}, and this is user {user}.")
         with contextlib.suppress(OSError):
             Path("/proc/self/comm").write_text(PROCESS_NAME)
-        if not collect(place, duty):
+        if not collect(place, config):
             raise MonitorError("another collector serves this machine.")
     raise MonitorError("the GPUs could not be read, or the board was removed. `tfgpu doctor` says what is wrong.")
 

@@ -27,7 +27,7 @@ from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.history import HISTORY, HistoryWriter
 from tfgpu_magic.machine.board.report_files import ReportFiles
 from tfgpu_magic.machine.board.snapshot_file import SNAPSHOT, SnapshotWriter
-from tfgpu_magic.machine.board.unused import Ledger
+from tfgpu_magic.machine.board.unused import IdleTracker
 from tfgpu_magic.machine.board.viewers import (
     ASKED,
     LIBRARIES,
@@ -42,7 +42,7 @@ from tfgpu_magic.machine.board.viewers import (
 )
 from tfgpu_magic.machine.driver.nvml import NvmlReader
 from tfgpu_magic.machine.driver.readings import completed
-from tfgpu_magic.machine.driver.schedule import ASLEEP, KINDS, DriverSleep, Schedule, WantedIntervals
+from tfgpu_magic.machine.driver.schedule import ASLEEP, DriverSleep, Schedule, WantedIntervals
 from tfgpu_magic.machine.owners.holders import HolderFacts, Holders, users_holder
 
 if TYPE_CHECKING:
@@ -60,33 +60,33 @@ LISTEN_EVERY = 0.02
 _PAUSE = 0.5  # seconds between two checks whether a sleeping GPU was woken, or a driver that fails is due
 
 
-class Duty(NamedTuple):
-    """How to be a collector.
+class CollectorConfig(NamedTuple):
+    """How a collector runs: by default one of a user's.
 
     Attributes:
         linger: seconds to stay after the last viewer's look; a collector that stays for ever cannot be asked.
         patience: seconds after which a hanging reading ends this process, by SIGALRM.
-        read: reads a process that a driver lists.
-        quiet: returns since when kernels run no cell, by pid, as they report in a directory.
-        listed: makes what is given each reading of the lists when it has been published, for a directory and what an
+        read_holder: reads a process that a driver lists.
+        idle_kernels: returns since when kernels run no cell, by pid, as they report in a directory.
+        counter: makes what is given each reading of the lists when it has been published, for a directory and what an
             earlier collector has published last there.
         answer: is given the first reading, once it is published or cannot be.
     """
 
     linger: float = LINGER
     patience: float = READING_TIMEOUT
-    read: Callable[[int], HolderFacts] = users_holder
-    quiet: Callable[[BoardDirectory], Mapping[int, float]] = lambda place: _quiet(place)
-    listed: Callable[[BoardDirectory, Snapshot | None], Callable[[Snapshot], object]] = lambda *_: lambda _: None
+    read_holder: Callable[[int], HolderFacts] = users_holder
+    idle_kernels: Callable[[BoardDirectory], Mapping[int, float]] = lambda place: _idle_since_by_pid(place)
+    counter: Callable[[BoardDirectory, Snapshot | None], Callable[[Snapshot], object]] = lambda *_: lambda _: None
     answer: Callable[[Snapshot], object] = lambda _: None
 
 
-def collect(place: BoardDirectory, duty: Duty) -> bool:
+def collect(place: BoardDirectory, config: CollectorConfig) -> bool:
     """Be the collector, until there are no viewers or the board is gone.
 
     Args:
         place: where the board is.
-        duty: how.
+        config: how it runs.
 
     Returns:
         Whether this process was the collector; False if there is another.
@@ -99,7 +99,7 @@ def collect(place: BoardDirectory, duty: Duty) -> bool:
         return False
     try:
         os.utime(lock)  # a first sign
-        _go_on(place, lock, duty)
+        _go_on(place, lock, config)
     finally:
         os.close(lock)
     return True
@@ -118,24 +118,23 @@ def _lock(place: BoardDirectory) -> int | None:
     return None
 
 
-def _go_on(place: BoardDirectory, lock: int, duty: Duty) -> None:
-    readings, stamp = _Readings(place, duty), newest(place)
+def _go_on(place: BoardDirectory, lock: int, config: CollectorConfig) -> None:
+    readings, stamp = _Readings(place, config), newest(place)
     looked = time.monotonic() - (time.time_ns() - stamp) / 1e9
     readings.begin()
     while place.is_there() and place.holds(LOCK, lock) and not readings.blind(time.monotonic()):
         now = time.monotonic()
         if (touched := newest(place)) != stamp:
             looked, stamp = now, touched
-        if now - looked > duty.linger and not readings.is_asked():
+        if now - looked > config.linger and not readings.is_asked():
             readings.end()
             return
         with contextlib.suppress(OSError, MonitorError):  # a full disk: viewers find this missing until there is room
             readings.go_on(now)
-        _rest(now + readings.pause(), readings.is_asked if duty.linger < math.inf else None)
+        _wait_until(now + readings.pause(), readings.is_asked if config.linger < math.inf else None)
 
 
-def _rest(end: float, is_asked: Callable[[], bool] | None) -> None:
-    """Wait until a time, or until somebody asks."""
+def _wait_until(end: float, is_asked: Callable[[], bool] | None) -> None:
     while (left := end - time.monotonic()) > 0 and not (is_asked and is_asked()):
         time.sleep(min(left, LISTEN_EVERY) if is_asked else left)
 
@@ -143,13 +142,14 @@ def _rest(end: float, is_asked: Callable[[], bool] | None) -> None:
 class _Readings:
     """The readings and their publication, one step at a time."""
 
-    def __init__(self, place: BoardDirectory, duty: Duty) -> None:
+    def __init__(self, place: BoardDirectory, config: CollectorConfig) -> None:
         self._reader, self._schedule, self._driver_sleep = _reader(), Schedule(), DriverSleep()
         self._place, self._writer, self._history = place, SnapshotWriter(place), HistoryWriter(place)
-        self._patience, self._answer = duty.patience, duty.answer
+        self._patience, self._answer = config.patience, config.answer
         past = self._writer.past
-        self._ledger, self._holders = Ledger(past and past.snapshot), Holders(duty.read)
-        self._quiet, self._count = partial(duty.quiet, place), duty.listed(place, past and past.snapshot)
+        self._tracker, self._holders = IdleTracker(past and past.snapshot), Holders(config.read_holder)
+        self._idle_kernels = partial(config.idle_kernels, place)
+        self._count = config.counter(place, past and past.snapshot)
         self._failures = past.failures if past else 0  # of the collectors before
         self._snapshot: Snapshot | None = None
         self._listed: dict[str, int | None] = {}
@@ -184,7 +184,7 @@ class _Readings:
         kind = None if closed else self._schedule.kind(now)
         if asked != self._asked:
             self._asked = asked
-            kind = "graphics" if self._snapshot is None else _dearer(kind, "lists")
+            kind = "graphics" if self._snapshot is None or kind == "graphics" else "lists"
             self._read(kind, now)
             if closed:
                 self._close()
@@ -229,7 +229,7 @@ class _Readings:
         cost = time.monotonic() - now  # the driver's: /proc is not its time
         if kind != "memory":
             self._listed = {gpu.label: gpu.used for gpu in snapshot.gpus}
-            snapshot = self._ledger.step(self._holders.named(snapshot, now), self._quiet)
+            snapshot = self._tracker.step(self._holders.named(snapshot, now), self._idle_kernels)
         opening, self._opened = not self._opened, snapshot.error is None
         failed = not self._opened
         self._schedule.done(kind, now, cost, opening=opening, failed=failed, absent=snapshot.absent)
@@ -249,8 +249,7 @@ class _Readings:
         self._opened = False
 
 
-def _quiet(place: BoardDirectory) -> dict[int, float]:
-    """Return since when kernels run no cell, by pid, as they report."""
+def _idle_since_by_pid(place: BoardDirectory) -> dict[int, float]:
     idle = [one for one in ReportFiles(place).read() if one.busy is False]
     return {one.pid: one.active for one in idle if one.active is not None}
 
@@ -287,15 +286,11 @@ def _reader() -> NvmlReader:
     return NvmlReader([folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder])
 
 
-def _dearer(kind: str | None, other: str) -> str:
-    return max(kind or other, other, key=KINDS.index)
-
-
 def alone(patience: float) -> Snapshot:
     """Return a reading that is published nowhere, by a process that is no collector.
 
     Args:
-        patience: as `Duty` has it.
+        patience: as `CollectorConfig` has it.
     """
     with _alarm(patience):
         snapshot = _reader().read()
@@ -306,8 +301,8 @@ def main(linger: float = LINGER, patience: float = READING_TIMEOUT, *, publishes
     """Be the collector, and write the first reading to the standard output, or `TAKEN` if there is another.
 
     Args:
-        linger: as `Duty` has it.
-        patience: as `Duty` has it.
+        linger: as `CollectorConfig` has it.
+        patience: as `CollectorConfig` has it.
         publishes: whether to be the collector, and not only to answer.
     """
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:
@@ -315,7 +310,7 @@ def main(linger: float = LINGER, patience: float = READING_TIMEOUT, *, publishes
     if publishes:
         try:
             with BoardDirectory() as place:
-                if not collect(place, Duty(linger, patience, answer=lambda first: _say(first.to_json()))):
+                if not collect(place, CollectorConfig(linger, patience, answer=lambda first: _say(first.to_json()))):
                     _say(TAKEN)
                 return
         except MonitorError as error:

@@ -380,7 +380,7 @@ class Watch:
         if before is None:
             self._reader = SnapshotReader(place)
         else:
-            self._reader.move(place)
+            self._reader.place = place
             before.close()
         self._report_files, self._place = ReportFiles(place), place
         return place

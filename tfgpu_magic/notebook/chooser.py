@@ -26,6 +26,7 @@ from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.decide import Frameworks
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING
+from tfgpu_magic.tell.page_json import note
 
 MIME = "application/vnd.tfgpu-magic.answer+json"
 """The type of an answer; no front end shows it."""
@@ -156,7 +157,7 @@ def _planned(plan: Plan) -> dict[str, object]:
         "policy": str(plan.asked) or "default",
         "others": str(enforcement.said_to_others(plan)),
         "takes": [{"gpu": device.gpu.label, "takes": plan.takes(device)} for device in plan.devices],
-        "notes": [{"text": str(note), "severity": note.severity.value} for note in plan.notes],
+        "notes": [note(one) for one in plan.notes],
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,7 +15,6 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import registry, self_report
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.insight.timeline import TIMELINE
-from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import AT_LEAST_EVERY, ReportFile
 from tfgpu_magic.machine.owners.pids import kernel_id, notebook_of
 
@@ -37,8 +35,7 @@ class Publisher:
     def __init__(self, path: Callable[[], str]) -> None:
         self.ready = False
         self._path = path
-        self._used_since: float | None = None
-        self._report_file: ReportFile | None = None
+        self._report_file = ReportFile()
 
     def publish(self, *, busy: bool | None, active: float | None, promises: bool = True) -> None:
         """Replace the last report with a new one; a board that cannot be written to is ignored.
@@ -57,19 +54,16 @@ class Publisher:
         except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
             report = Report(pid=os.getpid(), summary="")
         TIMELINE.sample(registry.pools())  # some 10 µs a GPU
-        if self._used_since is None and any(use.taken for use in report.uses):
-            self._used_since = time.time()
         report = replace(
             report,
             notebook=self._path(),
             busy=busy,
             active=active,
-            used_since=self._used_since,
             slot=LEDGER.slot,
             kernel=kernel_id(sys.orig_argv),
         )
         with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile
-            self._place().post(report)
+            self._report_file.post(report)
 
     @property
     def imports(self) -> bool:
@@ -78,17 +72,8 @@ class Publisher:
 
     def close(self) -> None:
         """Remove the last report."""
-        if self._report_file is not None:
-            with contextlib.suppress(OSError):
-                self._report_file.close()
-
-    def _place(self) -> ReportFile:
-        if self._report_file is None or not self._report_file.is_there():
-            old, self._report_file = self._report_file, None
-            if old is not None:
-                old.close()
-            self._report_file = ReportFile(BoardDirectory())
-        return self._report_file
+        with contextlib.suppress(OSError):
+            self._report_file.close()
 
 
 def of_kernel(shell: Any) -> Publisher:

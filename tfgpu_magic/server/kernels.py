@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import time
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +14,9 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from jupyter_core.utils import ensure_async
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.ground.report import Report
 from tfgpu_magic.ground.rows import Notebook
-from tfgpu_magic.machine.board import report_files
-from tfgpu_magic.machine.board.directory import BoardDirectory
+from tfgpu_magic.machine.board.report_files import ReportFile
 from tfgpu_magic.machine.owners.pids import as_in_vscode
 from tfgpu_magic.server.job_thread import JobThread
 
@@ -26,6 +28,8 @@ LONGEST_PATH = 10_000
 MOST_SESSIONS = 20
 """How many sessions of a kernel are named, each in at most `LONGEST_SESSION_NAME` characters."""
 LONGEST_SESSION_NAME = 200
+MOST_NAMES = 500
+"""How many renamed notebooks have their present names in the server's report, the last ones."""
 SESSIONS_EVERY = 2.0
 """Seconds after which sessions are listed again, to find renamed notebooks; for a new kernel they are at once."""
 _ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
@@ -162,6 +166,8 @@ class Renames:
 
     def __init__(self, session_manager: Any) -> None:
         self._worker = JobThread()  # a home of NFS, or a directory of users, may hang
+        self._names: dict[str, str] = {}
+        self._report_file = ReportFile()
         update = session_manager.update_session
 
         async def updated(session_id: str, **changes: Any) -> None:
@@ -171,7 +177,7 @@ class Renames:
                 if session["type"] == "notebook":
                     folder = session_manager.kernel_manager.cwd_for_path(session["path"])
                     path = PurePath(folder, PurePath(session["path"]).name)  # as a kernel gets it at its start
-                    self._worker.do(_kept(session["kernel"]["id"], str(path)))
+                    self._worker.do(partial(self._post, session["kernel"]["id"], str(path)))
 
         session_manager.update_session = updated
         self._undo: Callable[[], None] = lambda: setattr(session_manager, "update_session", update)
@@ -179,15 +185,12 @@ class Renames:
     def close(self) -> None:
         """Follow them no longer."""
         self._undo()
-        self._worker.close(lambda: None)
+        self._worker.close(self._report_file.close)
 
-
-def _kept(kernel: str, path: str) -> Callable[[], None]:
-    def keep() -> None:
-        with contextlib.suppress(MonitorError, OSError), BoardDirectory() as place:
-            report_files.rename(place, kernel, path)
-
-    return keep
+    def _post(self, kernel: str, path: str) -> None:
+        self._names = dict([*self._names.items(), (kernel, path)][-MOST_NAMES:])
+        with contextlib.suppress(MonitorError, OSError):
+            self._report_file.post(Report(pid=os.getpid(), summary="", names=self._names))
 
 
 def _pid(kernel: Any) -> int | None:

@@ -22,7 +22,7 @@ from tfgpu_magic.machine.board.report_files import ReportFiles
 from tfgpu_magic.machine.owners.attribution import Owners, together
 from tfgpu_magic.machine.owners.pids import maker, unlisted
 from tfgpu_magic.machine.see import SHOW_LATE_FOR, Watch, snapshot
-from tfgpu_magic.tell.tabulate import Known, make
+from tfgpu_magic.tell.tabulate import ProcessFacts, make
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -39,7 +39,7 @@ MOST_SUSPECTS = 8
 """How many of the processes that may have memory of nobody's are named."""
 
 
-class Posted(NamedTuple):
+class BoardContents(NamedTuple):
     """What is posted on the board beside the snapshots.
 
     Attributes:
@@ -50,23 +50,21 @@ class Posted(NamedTuple):
     reports: tuple[Report, ...] = ()
     names: Mapping[str, str] = MappingProxyType({})
 
-    def known(self, owners: Owners, snapshot: Snapshot, served: Mapping[int, Notebook]) -> Known:
+    def facts(
+        self, owners: Owners, snapshot: Snapshot, served: Mapping[int, Notebook], here: Collection[int] = ()
+    ) -> ProcessFacts:
         """Return what is known of a snapshot's processes.
 
         Args:
             owners: finds whose they are.
             snapshot: the driver's figures.
             served: what a server has of its kernels, by pid.
+            here: further pids, of processes that are known to be here.
         """
         notebooks = together(self.reports, served)
-        return Known(
-            owners=owners.find(
-                {process.pid for process in snapshot.processes}, notebooks, (), self.names, users_of(snapshot)
-            ),
-            reports=self.reports,
-            notebooks=notebooks,
-            this=owners.this,
-        )
+        pids = {process.pid for process in snapshot.processes}
+        found = owners.find(pids, notebooks, here, self.names, users_of(snapshot))
+        return ProcessFacts(owners=found, reports=self.reports, notebooks=notebooks, this=owners.this)
 
 
 def users_of(snapshot: Snapshot) -> dict[int, int]:
@@ -74,9 +72,9 @@ def users_of(snapshot: Snapshot) -> dict[int, int]:
     return {row.pid: row.uid for row in snapshot.processes if row.uid is not None}
 
 
-def posted(files: ReportFiles) -> Posted:
+def read_board(files: ReportFiles) -> BoardContents:
     """Read what is posted on the board now, beside the snapshots."""
-    return Posted(files.read(), files.names)
+    return BoardContents(files.read(), files.names)
 
 
 def table(
@@ -98,8 +96,8 @@ def table(
         The rows, even where there is no driver or it hangs: then the table's `error` says so.
     """
     seen = snapshot(timeout if patience is None else patience, late=SHOW_LATE_FOR, slow=slow)
-    known = within(timeout, lambda: _read().known(Owners(), seen, {}))
-    made = make(seen, replace(known or Known(hangs=True), own=report(seen) if report else None))
+    facts = within(timeout, lambda: _read_own_board().facts(Owners(), seen, {}))
+    made = make(seen, replace(facts or ProcessFacts(hangs=True), own=report(seen) if report else None))
     unlisted = [row.process for row in made.processes if row.unlisted == "never"]
     suspects = within(timeout, partial(_suspects, made, unlisted)) if unlisted else None
     return replace(made, notes=(*made.notes, suspects)) if suspects else made
@@ -107,7 +105,7 @@ def table(
 
 def _suspects(made: Table, rests: Sequence[Process]) -> str:
     """Say which of this user's processes may have memory for which none is listed; nothing where none may."""
-    found = _read()
+    found = _read_own_board()
     known = {os.getpid(), *(one.pid for one in found.reports), *(row.process.pid for row in made.processes)}
     pids = unlisted(known)[:MOST_SUSPECTS]  # who reports of itself is known, and what it has started
     if not pids:
@@ -129,22 +127,20 @@ def owners(snapshot: Snapshot, here: Collection[int] = (), *, call: bool = False
         here: further pids, of processes that report of themselves or make calls, whether they hold memory or not.
         call: whether this process is an isolated call: "this notebook" is then the one that made it.
     """
-    pids = {process.pid for process in snapshot.processes}
     caller = host.caller if call else ""
 
     def find() -> Mapping[int, Owner]:
-        found = _read()
         owners = Owners(maker() if call else None, this=f"this {caller}" if caller else "")
-        return owners.find(pids, together(found.reports, {}), here, found.names, users_of(snapshot))
+        return _read_own_board().facts(owners, snapshot, {}, here).owners
 
     return within(1.5, find) or {}
 
 
-def _read() -> Posted:
+def _read_own_board() -> BoardContents:
     """Read what is posted on the board; nothing where it cannot be used."""
     with contextlib.suppress(MonitorError), BoardDirectory() as place:
-        return posted(ReportFiles(place))
-    return Posted()
+        return read_board(ReportFiles(place))
+    return BoardContents()
 
 
 class Watcher:
@@ -171,12 +167,12 @@ class Watcher:
         Args:
             notebooks: what a server has of its kernels, by pid.
         """
-        return self._table(self.watch.look(), posted(self.watch.report_files), notebooks or {})
+        return self._table(self.watch.look(), read_board(self.watch.report_files), notebooks or {})
 
     def news(self, notebooks: Mapping[int, Notebook]) -> Table | None:
         """Return the table; None while board, reports and notebooks are unchanged, which takes microseconds."""
         before, self._before = self._before, ()  # a failure is news, and so is what follows it
-        reading, found = self.watch.look(), posted(self.watch.report_files)
+        reading, found = self.watch.look(), read_board(self.watch.report_files)
         now = _identity(reading), found, notebooks
         table = self._table(reading, found, notebooks) if now != before else None
         self._before = now
@@ -186,10 +182,10 @@ class Watcher:
         """Close the board."""
         self.watch.close()
 
-    def _table(self, reading: Reading, found: Posted, notebooks: Mapping[int, Notebook]) -> Table:
+    def _table(self, reading: Reading, found: BoardContents, notebooks: Mapping[int, Notebook]) -> Table:
         seen = reading.snapshot
-        known = replace(found.known(self._owners, seen, notebooks), own=self._own(seen))
-        return replace(make(seen, known), stale_since=reading.stale_since, every=reading.every)
+        facts = replace(found.facts(self._owners, seen, notebooks), own=self._own(seen))
+        return replace(make(seen, facts), stale_since=reading.stale_since, every=reading.every)
 
     def _own(self, snapshot: Snapshot) -> Report | None:
         """Make this kernel's report, with the time since when the driver's lists should have it."""

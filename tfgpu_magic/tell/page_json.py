@@ -166,15 +166,16 @@ def state(table: Table) -> WireState:
         "error": table.error and phrases.safe(table.error),
         "absent": table.absent or None,
         "simulated": table.simulated or None,
-        "notes": [_note(note) for note in (table.summary, *table.notes) if note] or None,
+        "notes": [note(one) for one in (table.summary, *table.notes) if one] or None,
         "gpus": {row.gpu.label: as_json(row) for row in table.gpus},
         "rows": {f"{row.process.gpu} {row.process.pid or 'rest'}": _row(row) for row in table.processes},
     }))  # fmt: skip
 
 
-def _note(note: Message | str) -> WireNote:
-    severity = note.severity if isinstance(note, Message) else Severity.NOTE
-    return {"text": phrases.safe(str(note)), "severity": severity.value}
+def note(message: Message | str) -> WireNote:
+    """Return a message for a page, with how serious it is."""
+    severity = message.severity if isinstance(message, Message) else Severity.NOTE
+    return {"text": phrases.safe(str(message)), "severity": severity.value}
 
 
 def patch(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tfgpu_magic.ground.rows import NOT_REPORTED, GpuRow, Owner, ProcessRow, Share, Table, by_gpu
-from tfgpu_magic.ground.snapshot import Gpu, Process
+from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.ground.units import BINARY
 from tfgpu_magic.machine.owners.attribution import ENDED, OTHERS
 
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tfgpu_magic.ground.host import Waits
-    from tfgpu_magic.ground.message import Message
     from tfgpu_magic.ground.report import GpuUse, Report
     from tfgpu_magic.ground.rows import Notebook
-    from tfgpu_magic.ground.snapshot import Snapshot
 
     _Unlisted: TypeAlias = Literal["never", "not yet", "untold"]
     _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
@@ -54,7 +52,7 @@ TONES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class ProcessFacts:
     """What is known of processes beside the driver's figures.
 
     Attributes:
@@ -74,16 +72,16 @@ class Known:
     hangs: bool = False
 
 
-def make(snapshot: Snapshot, known: Known) -> Table:
+def make(snapshot: Snapshot, facts: ProcessFacts) -> Table:
     """Make the rows that every view shows, from the driver's figures, and where there are none, from reports alone."""
-    report = known.own
-    told = [one for one in (report, *known.reports) if one]
-    if snapshot.error and any(use.taken for one in told for use in one.uses):
-        return _self_reported(snapshot, told, known)
+    report = facts.own
+    told = [one for one in (report, *facts.reports) if one]
+    answers = not (snapshot.error and any(use.taken for one in told for use in one.uses))
+    snapshot = snapshot if answers else _as_reported(snapshot, told)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
     reported = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in told]
     foreign = _foreign_pids(snapshot, reported)
-    own = reported[0][1] if report else {}
+    own = reported[0][1] if report and answers else {}
     gpus: list[GpuRow] = []
     processes: list[ProcessRow] = []
     news = snapshot.time - ROOM_IS_NEWS
@@ -91,18 +89,18 @@ def make(snapshot: Snapshot, known: Known) -> Table:
     listed = {} if foreign else by_gpu(snapshot.processes, lambda row: row.gpu)
     for gpu in snapshot.gpus:
         uses = {one.pid: of.get(gpu.label) for one, of in reported}
-        rows = list(_rows(listed.get(gpu.label, ()), known, uses, snapshot.time))
+        rows = list(_rows(listed.get(gpu.label, ()), facts, uses, snapshot.time))
         if foreign or not gpu.listed:
-            rows += _self_reported_rows(gpu.label, {row.process.pid for row in rows}, known, reported, snapshot.time)
+            rows += _self_reported_rows(gpu.label, {row.process.pid for row in rows}, facts, reported, snapshot.time)
         rows = _with_waits(
-            rows, {pid: one for pid, one in waiting.items() if (gpu.uuid or gpu.label) in one.gpus}, known, gpu.label
+            rows, {pid: one for pid, one in waiting.items() if (gpu.uuid or gpu.label) in one.gpus}, facts, gpu.label
         )
         rows.sort(key=_largest_first)
         why: _Unlisted = "untold" if foreign or not gpu.listed else "not yet" if gpu.rest([gpu.used_then]) else "never"
         whose = OTHERS if foreign and gpu.listed else UNLISTED[why]  # the note says what others are
         rest = None if _holds_unknown(rows) else gpu.rest(row.known or 0 for row in rows)
         named = gpu._replace(name=(gpu.name or "N/A").removeprefix("NVIDIA "))
-        shares = _shares(gpu, rows, whose if rest else "", known.this)
+        shares = _shares(gpu, rows, whose if rest else "", facts.this)
         gpus.append(GpuRow(gpu=named, own=own.get(gpu.label, NOT_REPORTED), shares=shares))
         processes.extend([*rows, *([_unlisted(gpu.label, whose, why, rest)] if rest else [])])
     unnamed = any(row.owner.who == "unknown" and not row.owner.silent and row.owner.pid for row in processes)
@@ -112,7 +110,7 @@ def make(snapshot: Snapshot, known: Known) -> Table:
         summary=report.summary if report else "",
         notes=(
             *snapshot.notes,
-            *([HANGS] if known.hangs else [UNATTRIBUTED] if unnamed or foreign else []),
+            *([HANGS] if facts.hangs else [UNATTRIBUTED] if unnamed or foreign else []),
             *(report.notes if report else ()),
         ),
         simulated=snapshot.simulated,
@@ -122,29 +120,11 @@ def make(snapshot: Snapshot, known: Known) -> Table:
     )
 
 
-def _self_reported(snapshot: Snapshot, told: Sequence[Report], known: Known) -> Table:
-    """Make a row for each GPU and kernel that uses it, where the driver tells nothing, as after its update.
-
-    The driver's error is the first note.
-    """
-    uuids = dict.fromkeys(use.gpu for one in told for use in one.uses if use.taken)
-    gpus = [Gpu(-1, uuid=uuid, name="N/A", error=UNREAD) for uuid in uuids]
-    labels = {gpu.uuid: gpu.label for gpu in gpus}
-    reported = [(one, {labels[use.gpu]: use for use in one.uses if use.gpu in labels}) for one in told]
-    rows = [
-        row
-        for gpu in gpus
-        for row in sorted(_self_reported_rows(gpu.label, (), known, reported, snapshot.time), key=_largest_first)
-    ]
-    notes: tuple[Message | str, ...] = (snapshot.error or "", *snapshot.notes, *(known.own.notes if known.own else ()))
-    summary = known.own.summary if known.own else ""
-    return Table(
-        gpus=tuple(GpuRow(gpu=gpu) for gpu in gpus),
-        processes=_toned(rows),
-        summary=summary,
-        notes=notes,
-        time=snapshot.time,
-    )
+def _as_reported(snapshot: Snapshot, reports: Iterable[Report]) -> Snapshot:
+    """Return the GPUs that reports name, where the driver tells nothing, as after its update; why is the first note."""
+    uuids = dict.fromkeys(use.gpu for one in reports for use in one.uses if use.taken)
+    gpus = tuple(Gpu(-1, uuid=uuid, listed=False, error=UNREAD) for uuid in uuids)
+    return Snapshot(snapshot.time, gpus=gpus, notes=(snapshot.error or "", *snapshot.notes))
 
 
 def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
@@ -166,13 +146,13 @@ def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
 
 def _rows(
     processes: Sequence[Process],
-    known: Known,
+    facts: ProcessFacts,
     uses: Mapping[int, GpuUse | None],
     now: float,
 ) -> Iterable[ProcessRow]:
     others: defaultdict[str, list[Process]] = defaultdict(list)
     for process in processes:
-        owner = known.owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text=OTHERS)
+        owner = facts.owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text=OTHERS)
         if owner.who == "other":
             others[owner.text].append(process)
             continue
@@ -226,32 +206,34 @@ def _others_row(name: str, processes: Sequence[Process]) -> ProcessRow:
 
 
 def _self_reported_rows(
-    gpu: str, listed: Collection[int], known: Known, reported: _Reported, now: float
+    gpu: str, listed: Collection[int], facts: ProcessFacts, reported: _Reported, now: float
 ) -> Iterable[ProcessRow]:
     """Give rows for the kernels that report to use a GPU, where the driver's list does not have them."""
     for one, uses in reported:
         use = uses.get(gpu)
         if use is not None and use.taken is not None and one.pid not in listed:
-            yield _row(Process(gpu, one.pid), _owner_of(one.pid, known), use, now)
+            yield _row(Process(gpu, one.pid), _owner_of(one.pid, facts), use, now)
 
 
-def _owner_of(pid: int, known: Known) -> Owner:
+def _owner_of(pid: int, facts: ProcessFacts) -> Owner:
     """Return the owner of a process that reports of itself."""
-    notebook, this = known.notebooks.get(pid), known.own is not None and pid == known.own.pid
+    notebook, this = facts.notebooks.get(pid), facts.own is not None and pid == facts.own.pid
     return Owner(
         pid=pid,
         who="this" if this else "mine",
-        text=known.this if this else (notebook and notebook.title) or "a kernel",
+        text=facts.this if this else (notebook and notebook.title) or "a kernel",
         notebook=notebook,
         kernel=pid,
     )
 
 
-def _with_waits(rows: Sequence[ProcessRow], waiting: Mapping[int, Waits], known: Known, gpu: str) -> list[ProcessRow]:
+def _with_waits(
+    rows: Sequence[ProcessRow], waiting: Mapping[int, Waits], facts: ProcessFacts, gpu: str
+) -> list[ProcessRow]:
     """Return the rows of a GPU with who waits for room there; what such a process holds does not count as unused."""
     there = {row.process.pid: row for row in rows if row.owner.who in ("this", "mine")}
     for pid, waits in waiting.items():
-        row = there.get(pid) or ProcessRow(process=Process(gpu, pid, held=0), owner=_owner_of(pid, known))
+        row = there.get(pid) or ProcessRow(process=Process(gpu, pid, held=0), owner=_owner_of(pid, facts))
         there[pid] = replace(row, process=row.process._replace(unused=None), waits=waits, spare=False)
     return [*(row for row in rows if row.process.pid not in there), *there.values()]
 

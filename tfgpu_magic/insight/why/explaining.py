@@ -135,7 +135,7 @@ def explain_call(
     owners = fetch.owners(then)
     if pid is not None and pid in owners:  # it held the memory, and has ended since
         owners = {**owners, pid: Owner(pid=pid, who="this", text=f"this {here()}'s isolated cell")}
-    table = tabulate.make(then, tabulate.Known(owners=owners, this=f"this {here()}"))
+    table = tabulate.make(then, tabulate.ProcessFacts(owners=owners, this=f"this {here()}"))
     failed = [pool for pool in pools if pool.framework == shortage.framework]
     case = _case(shortage, number, failed, table, call=True, pid=pid)
     if case is None:

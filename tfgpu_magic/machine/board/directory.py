@@ -7,7 +7,6 @@ import os
 import pwd
 import re
 import stat
-import struct
 import zlib
 from functools import cache
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.ground.host import SIMULATED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 PLACE = "TFGPU_MAGIC_DIR"
@@ -26,9 +26,6 @@ _TRIES = 100  # to open a file that others replace
 _DEVICES = re.compile(r"nvidia\d.*|nvidiactl|dxg")
 """The names in /dev from which, beside those in /dev/nvidia-caps, it follows which GPUs a process may open."""
 _TEMPORARY = "/tmp"  # noqa: S108  BoardDirectory checks the owner
-CHECK = 8
-"""Bytes that a text's length and checksum take before it (`checked`)."""
-_HEAD = struct.Struct("<II")
 
 
 def directories() -> tuple[str, ...]:
@@ -120,7 +117,7 @@ class BoardDirectory:
         safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would wait for its writer
         for _ in range(_TRIES):
             try:
-                fd = os.open(self.name(name), flags | safe, self._mode(name), dir_fd=self._fd)
+                fd = os.open(self.name(name), flags | safe, self._mode_of_new(name), dir_fd=self._fd)
             except FileNotFoundError:
                 raise
             except OSError as error:
@@ -133,8 +130,7 @@ class BoardDirectory:
                 break
         raise MonitorError(f"{path} is not a plain file of your own. Remove it.")
 
-    def _mode(self, name: str) -> int:  # noqa: ARG002  another directory has others
-        """Return the mode of a file that is made."""
+    def _mode_of_new(self, name: str) -> int:  # noqa: ARG002  another directory has others
         return 0o600
 
     def _trusts(self, found: os.stat_result) -> bool:
@@ -142,30 +138,36 @@ class BoardDirectory:
         return found.st_uid == os.geteuid() and found.st_nlink == 1
 
     def _trouble(self, found: os.stat_result) -> str:
-        """Say why the directory is not to be trusted; return an empty text if it is."""
         return _trouble(self._path, found)
 
-    def replace(self, new: str, name: str) -> None:
-        """Rename a file over another atomically, as `os.replace`."""
-        os.replace(self.name(new), self.name(name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
-
-    def rewrite(self, name: str, content: bytes) -> None:
+    def rewrite(self, name: str, content: bytes, prepare: Callable[[int], object] = bool) -> int:
         """Replace a whole file: whoever has it open reads the old content, whoever opens it the new one.
+
+        Args:
+            name: the file's.
+            content: what it will have.
+            prepare: is called with the new file's descriptor before others can find it.
+
+        Returns:
+            The descriptor, to be closed by the caller.
 
         Raises:
             OSError: it cannot be written; the old one stays.
             MonitorError: something else is in the way.
         """
-        new = f"{name}-new"
+        new = f"new-{name}"
         self.remove(new)
-        with os.fdopen(self.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-            try:
+        fd = self.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            prepare(fd)
+            with open(fd, "wb", closefd=False) as file:
                 file.write(content)
-                file.flush()
-                self.replace(new, name)
-            except OSError:
-                self.remove(new)
-                raise
+            os.replace(self.name(new), self.name(name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        except OSError:
+            os.close(fd)
+            self.remove(new)
+            raise
+        return fd
 
     def remove(self, name: str) -> None:
         """Remove a file, if it exists.
@@ -179,10 +181,6 @@ class BoardDirectory:
             pass
         except OSError as error:
             raise MonitorError(f"{self._path}/{self.name(name)} cannot be removed ({error.strerror}).") from error
-
-    def has(self, name: str) -> bool:
-        """Tell whether there is a file of that name."""
-        return os.access(self.name(name), os.F_OK, dir_fd=self._fd)
 
     def names(self, prefix: str) -> list[str]:
         """List this machine's files whose names begin with `prefix`, without the machine's suffix."""
@@ -241,20 +239,6 @@ def close_own(fd: int, opened: os.stat_result) -> None:
     with contextlib.suppress(OSError):
         if os.path.samestat(os.fstat(fd), opened):
             os.close(fd)
-
-
-def checked(text: bytes) -> bytes:
-    """Return a text as it is kept in a file: after its length and its checksum."""
-    return _HEAD.pack(len(text), zlib.crc32(text)) + text
-
-
-def whole(data: bytes) -> bytes | None:
-    """Return the text of what `checked` returned; None when it is half written, or missing."""
-    if len(data) < CHECK:
-        return None
-    length, check = _HEAD.unpack_from(data)
-    text = data[CHECK : CHECK + length]
-    return text if len(text) == length and zlib.crc32(text) == check else None
 
 
 def _first(paths: tuple[str, ...]) -> tuple[str, int, str]:

@@ -51,7 +51,7 @@ class HistoryWriter:
 
     def __init__(self, place: BoardDirectory) -> None:
         self._place = place
-        self._last = max(self._before(), default=0.0)
+        self._last = max(_points(self._place), default=0.0)
         self._new = _MOST_NEW  # the first point cuts what an earlier collector has left
 
     def add(self, snapshot: Snapshot) -> None:
@@ -66,25 +66,16 @@ class HistoryWriter:
             return
         line = _line(now, {gpu.uuid or gpu.label: gpu.used for gpu in snapshot.gpus})
         if now < self._last or self._new >= _MOST_NEW:  # where the clock was set back, later points are in the future
-            kept = [_line(at, used) for at, used in _kept(self._before(), now).items()]
-            self._place.rewrite(HISTORY, b"".join([*kept, line]))
+            kept = [_line(at, used) for at, used in _kept(_points(self._place), now).items()]
+            os.close(self._place.rewrite(HISTORY, b"".join([*kept, line])))
             self._new = 0
         else:
             _append(self._place, line)
         self._new, self._last = self._new + 1, now
 
-    def _before(self) -> Points:
-        with contextlib.suppress(MonitorError):  # what is not ours is replaced
-            return _points(self._place)
-        return {}
-
 
 def read(place: BoardDirectory) -> History:
-    """Return the history; lines that are not whole are left out.
-
-    Raises:
-        MonitorError: the file is not ours, or cannot be opened.
-    """
+    """Return the history; lines that are not whole are left out, and a file that is not the user's own."""
     points = _points(place)
     names = dict.fromkeys(name for used in points.values() for name in used)
     return History(tuple(points), {name: tuple(used.get(name) for used in points.values()) for name in names})
@@ -93,7 +84,7 @@ def read(place: BoardDirectory) -> History:
 def _points(place: BoardDirectory) -> Points:
     try:
         fd = place.open(HISTORY, os.O_RDONLY)
-    except FileNotFoundError:
+    except (FileNotFoundError, MonitorError):  # what is not ours is replaced by the next point
         return {}
     with os.fdopen(fd, "rb") as file:
         lines = file.read(_LARGEST).splitlines()

@@ -83,9 +83,9 @@ class MachineDirectory(BoardDirectory):
     def _suffix(self, name: str) -> str:  # noqa: ARG002  another directory's files are of a boot and of a view
         return ""
 
-    def _mode(self, name: str) -> int:
+    def _mode_of_new(self, name: str) -> int:
         # No lock on what others can open: they could keep it.
-        return 0o644 if name.startswith((SNAPSHOT, HISTORY)) else 0o600
+        return 0o644 if name.removeprefix("new-").startswith((SNAPSHOT, HISTORY)) else 0o600
 
     def _trusts(self, found: os.stat_result) -> bool:
         # Others cannot make a link here; one elsewhere, which any reader may make, must keep nobody from reading.

@@ -32,8 +32,6 @@ SNAPSHOT = "snapshot"
 """The file's name."""
 STALE_AFTER = 2.5
 """Seconds after which a collector that should give a sign every second is missing."""
-VIEW_EVERY = 2.0
-"""Seconds between two times that a collector finds out what it sees of the machine: a device may come later."""
 MOST_PROCESSES = 4096
 """How many processes are told apart at the most."""
 LARGEST = 2**24
@@ -112,7 +110,7 @@ class SnapshotWriter:
     """
 
     def __init__(self, place: BoardDirectory) -> None:
-        self._place, self._view, self._view_at = place, 0, 0.0
+        self._place = place
         self.past: Published | None = None
         with contextlib.suppress(MonitorError):  # what is not ours is replaced
             self.past = SnapshotReader(place).find()
@@ -136,7 +134,7 @@ class SnapshotWriter:
             MonitorError: something else is in the way.
         """
         sequence = self.published.sequence + 1
-        self._write(self.published._replace(sequence=sequence, snapshot=_folded(snapshot), view=self._seen(), **more))
+        self._write(self.published._replace(sequence=sequence, snapshot=_folded(snapshot), view=view(), **more))
 
     def beat(self, due: float) -> None:
         """Write that the collector is alive, and that nothing is newer than what was published.
@@ -150,7 +148,7 @@ class SnapshotWriter:
         """
         if not self.published.snapshot.time:  # what another one has left is not true again
             return
-        seen = self._seen()
+        seen = view()  # a device may come later
         if due > self.published.due + 1.0 or seen != self.published.view or not self._place.touched(SNAPSHOT):
             self._write(self.published._replace(due=due, view=seen))
         else:
@@ -164,14 +162,8 @@ class SnapshotWriter:
             os.close(fd)
 
     def _write(self, published: Published) -> None:
-        self._place.rewrite(SNAPSHOT, published.to_bytes())
+        os.close(self._place.rewrite(SNAPSHOT, published.to_bytes()))
         self.published = published
-
-    def _seen(self) -> int:
-        """Return what this process sees of the machine, which is found out now and then."""
-        if (now := time.monotonic()) >= self._view_at:
-            self._view, self._view_at = view(), now + VIEW_EVERY
-        return self._view
 
 
 class SnapshotReader:
@@ -181,17 +173,14 @@ class SnapshotReader:
         place: where the file is, or will be.
 
     Attributes:
+        place: the same; until something is published at another place, the last reading stays.
         published: what was found last; None where nothing was.
     """
 
     def __init__(self, place: BoardDirectory) -> None:
-        self._place = place
+        self.place = place
         self._head, self.published = b"", None  # type: tuple[bytes, Published | None]
         self._since = time.time()  # a collector is expected from now on
-
-    def move(self, place: BoardDirectory) -> None:
-        """Read the file there from now on; until something is published there, the last reading stays."""
-        self._place = place
 
     def look(self) -> Reading:
         """Read the file now. While there is none, or none that is whole, the last reading is what is seen.
@@ -218,7 +207,7 @@ class SnapshotReader:
             MonitorError: as `look`.
         """
         try:
-            fd = self._place.open(SNAPSHOT, os.O_RDONLY)
+            fd = self.place.open(SNAPSHOT, os.O_RDONLY)
         except FileNotFoundError:
             return None
         with os.fdopen(fd, "rb") as file:

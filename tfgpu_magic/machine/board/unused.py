@@ -23,7 +23,7 @@ LONGEST_GAP = 180.0
 """Seconds between two readings of the lists beyond which it is not known what was used in between."""
 
 
-class UnusedLine(NamedTuple):
+class IdleRecord(NamedTuple):
     """What is known of a process on a GPU.
 
     Attributes:
@@ -37,7 +37,7 @@ class UnusedLine(NamedTuple):
     counted: bool = False
 
 
-class Ledger:
+class IdleTracker:
     """What was found, reading by reading.
 
     Args:
@@ -46,42 +46,42 @@ class Ledger:
 
     def __init__(self, past: Snapshot | None = None) -> None:
         self._time = (past and past.listed_at) or 0.0
-        self._lines = {
-            at: UnusedLine(row.began, row.unused, row.unused is not None)
+        self._records = {
+            at: IdleRecord(row.began, row.unused, row.unused is not None)
             for at, row in (_by_place(past) if past else {}).items()
         }
 
-    def step(self, snapshot: Snapshot, quiet: Callable[[], Mapping[int, float]] = dict) -> Snapshot:
+    def step(self, snapshot: Snapshot, idle_kernels: Callable[[], Mapping[int, float]] = dict) -> Snapshot:
         """Go on to a reading, and return it with since when its processes hold memory without use.
 
         Args:
             snapshot: the reading, with when its processes began; without lists of its own it changes nothing.
-            quiet: returns since when kernels run no cell, by pid. It is asked after a longer time without readings:
-                such a kernel has used nothing meanwhile.
+            idle_kernels: returns since when kernels run no cell, by pid: after a longer time without readings, such a
+                kernel has used nothing meanwhile.
         """
         now, before = snapshot.listed_at, self._time
         if now is None or snapshot.error or now == before:
             return snapshot
         gap = now - before
         seen = 0 <= gap <= LONGEST_GAP
-        idle = quiet() if gap > LONGEST_GAP and self._lines else {}
+        idle = idle_kernels() if gap > LONGEST_GAP and self._records else {}
         gpus = {gpu.label: (gpu, gpu.uuid or gpu.label) for gpu in snapshot.gpus if gpu.listed}
         crowd = Counter(row.gpu for row in snapshot.processes if row.utilisation is None)
         rows: list[Process] = []
-        known, self._lines, self._time = self._lines, {}, now
+        known, self._records, self._time = self._records, {}, now
         for row in snapshot.processes:
             if row.gpu not in gpus or row.kind == "G":
                 rows.append(row)
                 continue
             gpu, key = gpus[row.gpu]
-            use = row.utilisation if row.utilisation is not None else _use(gpu, crowd[row.gpu])
-            line = known.get((key, row.pid))
-            if line is None or line.began != row.began or not (seen or idle.get(row.pid, math.inf) <= before):
-                line = UnusedLine(row.began, now if use == 0 else None)  # else nobody saw what it did
+            use = row.utilisation if row.utilisation is not None else _shared_use(gpu, crowd[row.gpu])
+            record = known.get((key, row.pid))
+            if record is None or record.began != row.began or not (seen or idle.get(row.pid, math.inf) <= before):
+                record = IdleRecord(row.began, now if use == 0 else None)  # else nobody saw what it did
             else:
-                line = _next(line, use, before, now)
-            self._lines[key, row.pid] = line
-            rows.append(Process(*row[:7], line.since, row.cgroup) if line.counted else row)
+                record = _next_record(record, use, before, now)
+            self._records[key, row.pid] = record
+            rows.append(Process(*row[:7], record.since, row.cgroup) if record.counted else row)
         return snapshot._replace(processes=tuple(rows))
 
 
@@ -91,17 +91,16 @@ def _by_place(snapshot: Snapshot) -> dict[tuple[str, int], Process]:
     return {(gpus[row.gpu], row.pid): row for row in snapshot.processes if row.gpu in gpus and row.kind != "G"}
 
 
-def _next(line: UnusedLine, use: float | None, before: float, now: float) -> UnusedLine:
-    """Return a process's next line, from the one at the reading before."""
-    began, since, counted = line
+def _next_record(record: IdleRecord, use: float | None, before: float, now: float) -> IdleRecord:
+    began, since, counted = record
     if use != 0:
-        return line if since is None else UnusedLine(began)
+        return record if since is None else IdleRecord(began)
     if counted:
-        return line
+        return record
     since = before if since is None else since
-    return UnusedLine(began, since, now - since >= AFTER)
+    return IdleRecord(began, since, now - since >= AFTER)
 
 
-def _use(gpu: Gpu, count: int) -> float | None:
+def _shared_use(gpu: Gpu, count: int) -> float | None:
     """Return by how many percent each of so many processes uses a GPU, where the driver does not tell them apart."""
     return gpu.utilisation if gpu.utilisation == 0 or count == 1 else None

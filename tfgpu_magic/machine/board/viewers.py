@@ -6,7 +6,6 @@ reading that begins now touches `asked`.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -49,16 +48,8 @@ def newest(place: BoardDirectory) -> int:
 
 def wanted(place: BoardDirectory) -> WantedIntervals:
     """Return how often the viewers want readings: the one who wants them most often of those who look now."""
-    found = [(place.touched(name), *_intervals(name)) for name in place.names(PREFIX)]
+    found = [(place.touched(name), *map(float, name.split("-")[1:])) for name in place.names(PREFIX)]
     since = min(time.time_ns() - round(WANT_HOLDS_FOR * 1e9), max(found, default=(0,))[0])
     now = [one for one in found if one[0] >= since]
     memory = max(1.0, min((one[1] for one in now), default=1.0))
     return WantedIntervals(memory, max(2.0 * memory, min((one[2] for one in now), default=2.0)))
-
-
-def _intervals(name: str) -> tuple[float, float]:
-    """Return the intervals in a file's name; those of nobody where it is not one of ours."""
-    with contextlib.suppress(ValueError):
-        memory, lists = map(float, name.removeprefix(PREFIX).split("-"))
-        return memory, lists
-    return float("inf"), float("inf")

@@ -268,7 +268,7 @@ class NvmlReader:
             return gpu._replace(**figures, listed=False, error=error), [], False
         # No figures, or zeros: the GPU shares the machine's memory (Jetson, GB10), if the lists work all the same.
         bare = code == nvml_errors.NOT_SUPPORTED or (code == nvml_errors.OK and not figures["total"])
-        total = _machine_memory() if bare else figures.get("total")
+        total = _total_host_memory() if bare else figures.get("total")
         limited = self._limits(handle, device.limited)
         figures |= limits.left(limited, figures.get("free"), total)
         listing = lists["C"][0] if lists else nvml_errors.OK
@@ -280,13 +280,13 @@ class NvmlReader:
         )
         if bare and listing == nvml_errors.OK:
             used = _sum(held_by) if lists else None
-            figures |= {"total": total, "used": used, "free": _available(), "unified": True}
+            figures |= {"total": total, "used": used, "free": _available_host_memory(), "unified": True}
             code = nvml_errors.OK
         error = None
         if code != nvml_errors.OK:
             error = _why(code)
         elif listing != nvml_errors.OK:
-            error = nvml_errors.listing(_why(listing))
+            error = f"no list of processes: {_why(listing)}"
         listed, refused = bool(lists) and listing == nvml_errors.OK, code == nvml_errors.OK != listing
         figures |= {"listed": listed, "used_then": figures.get("used") if listed else None}
         return gpu._replace(**figures, refused=refused, error=error), held_by, dropped
@@ -459,22 +459,14 @@ def _sum(processes: list[Process]) -> int | None:
     return sum(held) if held or not processes else None
 
 
-def _available() -> int | None:
-    """Return how many bytes Linux could give: other programs use the machine's memory too."""
+def _available_host_memory() -> int | None:
     with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:
         return next((1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:")), None)
     return None
 
 
-def _machine_memory() -> int:
-    """Return how many bytes this machine has."""
+def _total_host_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def main() -> None:
-    """Print one snapshot as one line of JSON, and exit at once: the operating system cleans everything up."""
-    print(NvmlReader().read().to_json(), flush=True)
-    os._exit(0)
 
 
 def merge(

@@ -103,11 +103,6 @@ def reading(code: int, words: str | None) -> str:
     return _GPU.get(code) or f"the driver answers: {_known(code, words)}"
 
 
-def listing(why: str) -> str:
-    """Return why a GPU's list of processes is missing, in half a sentence, from what `reading` returns."""
-    return f"no list of processes: {why}"
-
-
 def invalid(labels: list[str]) -> str:
     """Return the note that rows of these GPUs were left out."""
     return (
