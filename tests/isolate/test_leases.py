@@ -26,7 +26,7 @@ from tests.waiting import until
 from tfgpu_magic.claims import claim as claim_module
 from tfgpu_magic.claims import ledger as ledger_module
 from tfgpu_magic.claims.claim import ABSENT, Claim, Page
-from tfgpu_magic.claims.ledger import Ledger
+from tfgpu_magic.claims.ledger import ClaimLedger
 from tfgpu_magic.engine import other_processes, room
 from tfgpu_magic.engine.room import Wait
 from tfgpu_magic.errors import Refused
@@ -56,7 +56,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Leases:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", "/dev/null/nowhere")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(leasing, "look", lambda *_: machine(2))
-    return Leases(Ledger())
+    return Leases(ClaimLedger())
 
 
 class Caller(threading.Thread):
@@ -159,7 +159,7 @@ def test_who_waits_long_keeps_the_place_while_the_process_looks_after_it(two_gpu
 
 def test_a_driver_that_does_not_answer_is_not_the_absence_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leasing, "look", lambda *_: Snapshot(time=time.time(), error="NVML hangs."))
-    led = Leases(Ledger())
+    led = Leases(ClaimLedger())
 
     with pytest.raises(Refused, match=r"(?s)NVML hangs\..*gpus=0"):
         led.survey(NOTHING, None)
@@ -178,7 +178,7 @@ def test_a_call_that_waits_for_other_programs_goes_on_when_there_is_room_or_ends
 
     monkeypatch.setattr(leasing, "look", look)
     monkeypatch.setattr(room, "TRY_EVERY", 0.0)
-    led, show = Leases(Ledger()), lambda message: shown.append(str(message))
+    led, show = Leases(ClaimLedger()), lambda message: shown.append(str(message))
     with led.lease(LeaseRequest(parse("limit 4GiB"), 1, wait=Wait(600.0, show, job=True))) as lease:
         had = [device.gpu.free for device in lease.devices]
     frees = iter([GIB] * 9)
@@ -198,7 +198,7 @@ def test_programs_are_named_for_a_refusal_while_others_have_the_table(monkeypatc
         taken.append(ledger._alone._is_owned())  # type: ignore[attr-defined]  # by this thread
         return {os.getppid(): "train.py"}
 
-    ledger, taken = Ledger(), list[bool]()
+    ledger, taken = ClaimLedger(), list[bool]()
     full = machine(1).gpus[0]._replace(free=GIB)
     seen = Snapshot(time=time.time(), gpus=(full,), processes=(Process("0", os.getppid(), "C", 7 * GIB),))
     monkeypatch.setattr(leasing, "look", lambda *_: seen)
@@ -233,7 +233,7 @@ def test_a_call_is_in_the_book_with_its_process_and_has_the_gpu_to_itself(two_gp
     assert ([*claim.had.values()], claim.pid) == ([None], os.getpid())
 
 
-class Interrupted(Ledger):
+class Interrupted(ClaimLedger):
     """A book whose reader is interrupted once: at a turn, when that has begun, or when it is over."""
 
     def __init__(self, turn: int, late: bool) -> None:
@@ -319,9 +319,9 @@ def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Leases) -> None:
 
 
 @pytest.fixture
-def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Ledger]:
+def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ClaimLedger]:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    book = Ledger()
+    book = ClaimLedger()
     yield book
     book.forget()
 
@@ -329,9 +329,9 @@ def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Ledger]:
 OTHER = """
     import sys, time
     from tfgpu_magic.claims.claim import Claim
-    from tfgpu_magic.claims.ledger import Ledger
+    from tfgpu_magic.claims.ledger import ClaimLedger
 
-    book = Ledger()
+    book = ClaimLedger()
     with book.turn() as page:
         ticket = page.number()
         page.put(Claim(number=ticket, slot=book.slot, seen=time.monotonic(), had={"GPU-0": None}))
@@ -340,9 +340,9 @@ OTHER = """
 """
 WORKER = """
     import sys
-    from tfgpu_magic.claims.ledger import Ledger
+    from tfgpu_magic.claims.ledger import ClaimLedger
 
-    book = Ledger()
+    book = ClaimLedger()
     with book.turn() as page:
         seen = book._pid(page.claims[{number}].slot)
         page.change({number}, worker=book.slot)
@@ -361,24 +361,24 @@ def other(code: str = OTHER, command: tuple[str, ...] = ()) -> Iterator[tuple[su
         process.kill()
 
 
-def write(book: Ledger, had: dict[str, int | None] = {}) -> None:  # noqa: B006  nobody changes it
+def write(book: ClaimLedger, had: dict[str, int | None] = {}) -> None:  # noqa: B006  nobody changes it
     """Write a call of this process into a book, with what it has."""
     with book.turn() as page:
         page.put(Claim(number=page.number(), slot=book.slot, seen=time.monotonic(), had=had))
 
 
-def claims(book: Ledger) -> list[dict[str, int | None]]:
+def claims(book: ClaimLedger) -> list[dict[str, int | None]]:
     """Return what each call has."""
     with book.turn() as page:
         return [{**claim.had} for claim in page.of_calls()]
 
 
-def pids(book: Ledger) -> list[int | None]:
+def pids(book: ClaimLedger) -> list[int | None]:
     """Return the process of each call."""
     return [claim.pid for claim in book.read().of_calls()]
 
 
-def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared: Ledger) -> None:
+def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared: ClaimLedger) -> None:
     write(shared)
     with other() as (process, slot, _):
         assert slot != shared.slot
@@ -394,7 +394,7 @@ def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared:
             assert list(page.claims) == [1]
 
 
-def test_a_child_that_was_forked_has_none_of_its_parents_calls(shared: Ledger) -> None:
+def test_a_child_that_was_forked_has_none_of_its_parents_calls(shared: ClaimLedger) -> None:
     write(shared)
     if not (child := os.fork()):
         shared.forget()
@@ -404,7 +404,7 @@ def test_a_child_that_was_forked_has_none_of_its_parents_calls(shared: Ledger) -
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_call_that_outlives_its_caller_for_a_moment_still_has_its_gpu(shared: Ledger) -> None:
+def test_a_call_that_outlives_its_caller_for_a_moment_still_has_its_gpu(shared: ClaimLedger) -> None:
     with other() as (process, _, number), other(WORKER.format(number=number)) as (call, _, _):
         assert pids(shared) == [call.pid]
         process.kill()
@@ -416,7 +416,7 @@ def test_a_call_that_outlives_its_caller_for_a_moment_still_has_its_gpu(shared: 
         assert call.returncode is None  # nobody has waited for it
 
 
-def test_a_call_that_runs_although_it_was_refused_is_in_nobodys_way(two_gpus: Leases, shared: Ledger) -> None:
+def test_a_call_that_runs_although_it_was_refused_is_in_nobodys_way(two_gpus: Leases, shared: ClaimLedger) -> None:
     del two_gpus
     led = Leases(shared)
     with led.lease(LeaseRequest(parse("limit 20GiB"), for_all=True)) as lease:
@@ -427,7 +427,7 @@ def test_a_call_that_runs_although_it_was_refused_is_in_nobodys_way(two_gpus: Le
     assert lease.devices == ()
 
 
-def test_a_book_that_somebody_has_spoilt_or_removed_begins_anew(shared: Ledger, tmp_path: Path) -> None:
+def test_a_book_that_somebody_has_spoilt_or_removed_begins_anew(shared: ClaimLedger, tmp_path: Path) -> None:
     write(shared, WHOLE)
     (file,) = (tmp_path / "board").iterdir()
     file.write_bytes(b"nonsense" * 100)
@@ -440,7 +440,7 @@ def test_a_book_that_somebody_has_spoilt_or_removed_begins_anew(shared: Ledger, 
 
 
 def test_without_a_directory_each_process_has_a_book_of_its_own(
-    shared: Ledger, monkeypatch: pytest.MonkeyPatch
+    shared: ClaimLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("TFGPU_MAGIC_DIR", "/dev/null/nowhere")
@@ -466,7 +466,7 @@ def longest_file(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("more", [0, 8, 50])
-def test_a_full_disk_is_no_matter_to_a_call_nor_to_the_book(two_gpus: Leases, shared: Ledger, more: int) -> None:
+def test_a_full_disk_is_no_matter_to_a_call_nor_to_the_book(two_gpus: Leases, shared: ClaimLedger, more: int) -> None:
     del two_gpus
     led = Leases(shared)
     with other() as (process, slot, _):
@@ -492,7 +492,9 @@ def test_a_full_disk_is_no_matter_to_a_call_nor_to_the_book(two_gpus: Leases, sh
         second.end()
 
 
-def test_whoever_cannot_have_the_book_alone_writes_nothing(shared: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_cannot_have_the_book_alone_writes_nothing(
+    shared: ClaimLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(shared, WHOLE)
     (file,) = Path(os.environ["TFGPU_MAGIC_DIR"]).iterdir()
     written = file.read_bytes()
@@ -511,7 +513,7 @@ def test_whoever_cannot_have_the_book_alone_writes_nothing(shared: Ledger, monke
 
 
 def test_a_ledger_of_another_version_is_refused_while_its_processes_live(
-    shared: Ledger, monkeypatch: pytest.MonkeyPatch
+    shared: ClaimLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_module, "VERSION", 99)
     with other() as (process, _, _):
@@ -523,7 +525,7 @@ def test_a_ledger_of_another_version_is_refused_while_its_processes_live(
         assert claims(shared) == []
 
 
-def test_who_does_not_get_the_lock_goes_on_and_says_so(shared: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_lock_a_decision_is_made_and_says_so(shared: ClaimLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "LOCK_TIMEOUT", 0.1)
     monkeypatch.setattr(other_processes, "LEDGER", shared)
     process = ProcessState(shown=("GPU-0", "GPU-1"), given=("GPU-0", "GPU-1"))
@@ -536,14 +538,14 @@ def test_who_does_not_get_the_lock_goes_on_and_says_so(shared: Ledger, monkeypat
         holder.wait()
     assert own is not None
     shared.renew(own, own.had)  # what could not be written is, as soon as it can
-    assert own.number in Ledger.read(shared).claims
+    assert own.number in ClaimLedger.read(shared).claims
 
 
 CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc")
 
 
 @root_only
-def test_two_containers_that_share_the_directory_see_each_other(shared: Ledger) -> None:
+def test_two_containers_that_share_the_directory_see_each_other(shared: ClaimLedger) -> None:
     with other() as (process, slot, number), other(WORKER.format(number=number), CONTAINER) as (call, worker, seen):
         (pid,) = pids(shared)
         assert (len({slot, worker, shared.slot}), seen) == (3, -1 - slot)  # which has no pid there

@@ -13,7 +13,7 @@ from tests.processes import run
 from tests.sizes import CONTEXT, LITTLE, MIB
 from tests.waiting import until
 from tfgpu_magic.claims import claim
-from tfgpu_magic.claims.ledger import LEDGER, Ledger
+from tfgpu_magic.claims.ledger import LEDGER, ClaimLedger
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +99,7 @@ def _want(gpus: list[str]) -> None:
 
 def test_room_is_wanted_for_a_while_and_by_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    ledger = Ledger()
+    ledger = ClaimLedger()
     ledger.want(["GPU-1"])
     assert ledger.wanted_by_others() == set()
     run(None, _want, ["GPU-2", "GPU-3"])

@@ -78,13 +78,13 @@ from pathlib import Path
 subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
 SAY = '''
 import sys
-from tfgpu_magic.claims.ledger import Ledger
+from tfgpu_magic.claims.ledger import ClaimLedger
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import ReportFile, ReportFiles
 file = ReportFile()
 file.post(Report(pid=1, summary=sys.argv[1]))
-TABLE = Ledger()
+TABLE = ClaimLedger()
 with TABLE.turn() as page:
     print([one.summary for one in ReportFiles(BoardDirectory()).read()], TABLE.slot, flush=True)
 sys.stdin.read()

@@ -41,7 +41,7 @@ _SLOTS = 4096
 _TRIES = 3  # to read without the lock: a text may be half written now and then
 
 
-class Ledger:
+class ClaimLedger:
     """The ledger. One for a process: two would release each other's locks.
 
     Attributes:
@@ -220,7 +220,7 @@ class Ledger:
         return False
 
 
-LEDGER = Ledger()
+LEDGER = ClaimLedger()
 """That of this process."""
 
 os.register_at_fork(after_in_child=LEDGER.forget)

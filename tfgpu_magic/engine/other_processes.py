@@ -32,7 +32,7 @@ class Unnamed(Exception):
     """What is to be said names programs whose names have not been read."""
 
 
-class Names:
+class ProcessNames:
     """The names of processes for what is decided under the ledger's lock: `Unnamed` ends it where they are not read.
 
     Attributes:
@@ -76,7 +76,7 @@ def decided(
     Raises:
         Refused: there is none.
     """
-    known, made, before = Names(), None, None
+    known, made, before = ProcessNames(), None, None
     LEDGER.deciding.append(None)
     try:
         while made is None:

@@ -18,9 +18,9 @@ from typing import TypeVar
 from tfgpu_magic.claims import allocation
 from tfgpu_magic.claims.allocation import ProcessMemory, key, size
 from tfgpu_magic.claims.claim import Claim, Page
-from tfgpu_magic.claims.ledger import LEDGER, Ledger
+from tfgpu_magic.claims.ledger import LEDGER, ClaimLedger
 from tfgpu_magic.engine import engine
-from tfgpu_magic.engine.other_processes import Names, Unnamed, names
+from tfgpu_magic.engine.other_processes import ProcessNames, Unnamed, names
 from tfgpu_magic.engine.room import Wait
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.ground import host
@@ -100,7 +100,7 @@ class LeaseRequest:
     for_all: bool = False
     number: int = 0
     snapshot: Snapshot | None = None
-    names: Names = field(default_factory=Names)
+    names: ProcessNames = field(default_factory=ProcessNames)
 
     def devices(self, here: Policy, snapshot: Snapshot) -> tuple[Device, ...] | None:
         """Return the GPUs to choose from under this process's policy `here`; None if there is no GPU to share out."""
@@ -128,7 +128,7 @@ class Leases:
         ledger: where these leases and the claims of other processes are written.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: ClaimLedger) -> None:
         self._ledger = ledger
         self._changed = threading.Condition()
         self._looking = threading.Lock()
@@ -252,7 +252,7 @@ class Leases:
                 continue
             pause = request.wait.go_on(refused or Refused(request.waiting, verdict=NOT_STARTED))
             self._wait(changes, request, pause if refused else _AGAIN)
-            since, request.names = (time.time() if refused else since), Names()
+            since, request.names = (time.time() if refused else since), ProcessNames()
         raise Abandoned
 
     def _found(
