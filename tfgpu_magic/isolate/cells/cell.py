@@ -160,7 +160,8 @@ class Cell:
             if self.running.pid is not None:
                 died = Outcome(seconds=time.monotonic() - begin)
                 self._show(summarise(died, None, look(), self.running.pid))
-            if isinstance(error, Refused) and error.retryable and self._call.wait is None:
+            offers = self._call.wait is None and not self._call.detach  # a job's error is its caller's to catch
+            if isinstance(error, Refused) and error.retryable and offers:
                 text = error.message.or_waiting(self._call.policy)
                 return None, offering(self._shell, text, "", FrontEnd(above=self._call.above))
             return None, without_frames(self._stop_from_outside() or error.with_traceback(None))
