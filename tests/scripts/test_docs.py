@@ -94,7 +94,7 @@ def test_every_public_name_is_in_the_reference_with_an_example(built: Path) -> N
 
 
 def test_every_word_and_flag_is_explained(built: Path) -> None:
-    text = _text(built / "words.html")
+    text = _text(built / "commands.html")
 
     assert [form for word in WORDS for form in word.usage if form not in text] == []
     assert [word.name for word in WORDS if word.meaning.replace("`", "") not in text] == []

@@ -42,10 +42,7 @@ def check() -> None:
         TfGpuError: a package that it needs is not installed here.
     """
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        raise TfGpuError(
-            f"the tour needs {' and '.join(missing)}. Run it as uvx --from 'tfgpu-magic[demo]' tfgpu demo --lab, or "
-            "install that: pip install 'tfgpu-magic[demo]'"
-        )
+        raise TfGpuError(f"the tour needs {' and '.join(missing)}. Install that: pip install {' '.join(missing)}")
 
 
 @contextmanager
