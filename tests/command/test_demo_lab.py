@@ -159,6 +159,4 @@ def test_without_what_it_needs_the_tour_says_what_to_run(
     monkeypatch.setattr(lab, "find_spec", lambda name: None if name == "jupyterlab" else name)
 
     assert main(["demo", "--lab"]) == 2
-    assert capsys.readouterr().err == (
-        "tfgpu: the tour needs jupyterlab. Install that: pip install jupyterlab\n"
-    )
+    assert capsys.readouterr().err == ("tfgpu: the tour needs jupyterlab. Install that: pip install jupyterlab\n")

@@ -169,7 +169,7 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "Nothing was asked."),
+        ("", "No command was given."),
         ("growth maybe", "on or off"),
         ("limit 2", "2GiB, or 2%"),
         ("limit 4 G", "'4G' may be 4GiB, counted in 1024, or 4GB, in 1000."),

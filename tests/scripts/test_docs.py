@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import subprocess
 import sys
@@ -91,6 +92,13 @@ def test_every_public_name_is_in_the_reference_with_an_example(built: Path) -> N
     made = {"Plan": "plan", "Status": "status", "Tensors": "tensors", "Freed": "free"}  # by these functions
     named = set(re.findall(r"tfgpu_magic\.(?:errors\.)?(\w+)", examples))
     assert {made.get(name, name) for name in tfgpu_magic.__all__} <= named
+
+
+def test_the_search_finds_a_leak_and_an_address_that_moved_leads_on(built: Path) -> None:
+    index = json.loads((built / "searchindex.js").read_text()[len("Search.setIndex(") : -1])
+
+    assert {"tensors", "why"} <= {index["docnames"][page] for page in index["terms"]["leak"]}
+    assert "location.replace('commands.html'" in (built / "words.html").read_text()
 
 
 def test_every_word_and_flag_is_explained(built: Path) -> None:
