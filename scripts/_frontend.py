@@ -1,6 +1,6 @@
 """Builds the front end into the package where its sources have changed; with --link, into this environment too.
+With --current it builds nothing, and the exit status is 1 if there is something to build.
 
-With --current it builds nothing, and its exit status is 1 if there is something to build.
 Sources are in ``labextension/``. From them come JupyterLab's prebuilt extension and the widget's module and style.
 The licences of what is in these are written to ``labextension/licenses/``, and committed.
 Needs only the standard library, and for building Node.js and jupyter-builder on the path.

@@ -102,12 +102,11 @@ _PAST = ((1, 5, 14, 9, 12), (5, 6, 9, 8, 6), (0, 0, 4, 2, 4), (0, 0, 0, 0, 0))
 
 def _leave_past(scene: Scene) -> None:
     """Write a history of ten minutes into that of the collector that runs."""
-    uuids = [gpu.uuid for gpu in scene.machine.gpus()]
     with board_of(scene.machine, scene.server.home / "board") as place:
         file = place.path / place.name(HISTORY)
     with file.open("a") as history:
         for second in range(600):
-            used = {uuid: past[second // 120] * GIB for uuid, past in zip(uuids, _PAST, strict=True)}
+            used = {gpu.uuid: past[second // 120] * GIB for gpu, past in zip(scene.machine.gpus(), _PAST, strict=True)}
             history.write(f"\n{json.dumps({'time': time.time() - 600 + second, 'used': used})}")
 
 

@@ -109,16 +109,14 @@ def disagreements(root: Path, tag: str | None = None) -> list[str]:
 def set_version(root: Path, version: str) -> None:
     """Write a version into each file of a tree that has it, and today into CHANGELOG.md."""
     for name, place in {**_VERSIONS, "CHANGELOG.md": "^## (.*)"}.items():
-        path = root / name
-        found = _written(path, place)
-        new = f"{version} ({time.strftime('%Y-%m-%d')})" if path.name == "CHANGELOG.md" else version
-        path.write_text(found.string[: found.start(1)] + new + found.string[found.end(1) :])
+        found = _written(root / name, place)
+        new = f"{version} ({time.strftime('%Y-%m-%d')})" if name == "CHANGELOG.md" else version
+        (root / name).write_text(found.string[: found.start(1)] + new + found.string[found.end(1) :])
 
 
 def _written(path: Path, place: str) -> re.Match[str]:
     found = re.search(place, path.read_text(), re.MULTILINE)
-    if found is None:
-        raise SystemExit(f"{path} has no version.")
+    assert found, f"{path} has no version"
     return found
 
 
