@@ -22,8 +22,7 @@ TOUR = Path(__file__).with_name("tour.ipynb")
 PATIENCE = 300.0
 """Seconds in which JupyterLab must listen."""
 
-PROGRESS_INTERVAL = 8.0
-"""Seconds after which it is said again that JupyterLab starts."""
+PROGRESS_INTERVAL = 8.0  # seconds after which it is said again that JupyterLab starts
 
 FAREWELL = 30.0
 """Seconds in which JupyterLab ends its kernels and itself; those that a killed one leaves notice it, and end."""
