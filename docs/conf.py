@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -73,3 +74,18 @@ nitpick_ignore_regex = [("py:.*", _PRIVATE)]
 # A prompt is not copied with what stands behind it.
 copybutton_prompt_text = r"In \[\d*\]: | {2,}\.{3,}: |>>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+_MOVED = {"support": "install", "try": "install", "unused": "monitoring", "words": "commands"}
+"""Pages that are parts of others now, or have another name: their addresses lead there."""
+
+
+def setup(app: Any) -> None:
+    """Have Sphinx write a page at each address that has moved."""
+    app.connect("build-finished", _redirect)
+
+
+def _redirect(app: Any, error: Exception | None) -> None:
+    if error is None and app.builder.name == "html":
+        for old, new in _MOVED.items():
+            code = f"<script>location.replace('{new}.html' + location.hash)</script>"
+            (Path(app.outdir) / f"{old}.html").write_text(f'<!doctype html>{code}<a href="{new}.html">It is here.</a>')

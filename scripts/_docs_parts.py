@@ -1,4 +1,4 @@
-"""The parts of docs/ that are made from the package: tables of words, flags, commands and findings, and the tree."""
+"""The parts of docs/ that are made from the package: tables of commands, flags and findings, and the tree."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _REQUEST = re.compile("((?:GET |POST |WebSocket )?)``((?:GET |POST )?<base>/tfgp
 
 
 def words() -> str:
-    """Return the words by group, a table each, as Markdown: docs/words.md has the same."""
+    """Return the commands of a notebook by group, a table each, as Markdown: docs/commands.md has the same."""
     return "\n\n".join(
         _table(
-            f"## {group}\n\n| words | what they do |",
+            f"## {group}\n\n| command | what it does |",
             (f"| {' <br> '.join(f'`{form}`' for form in word.usage)} | {_coded(word.meaning)} |" for word in some),
         )
         for group, some in groupby(WORDS, lambda word: word.group)

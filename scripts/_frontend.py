@@ -1,4 +1,5 @@
 """Builds the front end into the package where its sources have changed; with --link, into this environment too.
+With --current it builds nothing, and the exit status is 1 if there is something to build.
 
 Sources are in ``labextension/``. From them come JupyterLab's prebuilt extension and the widget's module and style.
 The licences of what is in these are written to ``labextension/licenses/``, and committed.
@@ -31,8 +32,8 @@ _NOT_SOURCES = {".built", ".yarn", "lib", "licenses", "node_modules", "tests"}
 
 def main() -> None:
     """Build, and link if asked to."""
-    if not current():
-        print("scripts/_frontend: building labextension/ (a minute when it is new)", file=sys.stderr)
+    if "--current" in sys.argv[1:]:
+        raise SystemExit(not current())
     build()
     if not (SOURCES / "node_modules").exists():  # built elsewhere: the linters and tests want them all the same
         install()
@@ -117,7 +118,8 @@ def _run(command: list[str]) -> None:
         check=False,
     )
     if done.returncode:
-        raise SystemExit(f"{done.stdout}\nscripts/_frontend: {' '.join(command)} failed; what it says is above.")
+        why = "what it says is above. `jlpm install` fetches packages and needs a network."
+        raise SystemExit(f"{done.stdout}\nscripts/_frontend: {' '.join(command)} failed; {why}")
 
 
 def link(prefix: Path) -> None:

@@ -1,6 +1,6 @@
 """Runs tests in the environments that are promised, and writes down what was seen: what scripts/matrix does.
 
-``tests/matrix.toml`` keeps the last run of each, with the versions and the day; docs/support.md shows it.
+``tests/matrix.toml`` keeps the last run of each, with the versions and the day; docs/install.md shows it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +14,12 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playw
 from scripts._scratch import scratch
 from tests.browser.panel import open_panel, table_of, visit
 from tests.browser.scene import Scene, chromium, playing
+from tests.browser.test_choose import STREAM
 from tests.browser.unused import unused
+from tests.machine.boards import board_of
+from tests.sizes import GIB
 from tfgpu_magic.ground.host import SIMULATED_USER
+from tfgpu_magic.machine.board.history import HISTORY
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.demo.machine import OTHER, simulated
 
@@ -78,6 +84,8 @@ def _take_panel(browser: Browser) -> None:
         cells = ("%tf_gpu visible 0,2; limit 0=8GiB 2=4GiB", _TRAIN, "%tf_gpu top")
         page = _run_all(browser, scene, "train.ipynb", cells)
         open_panel(page)
+        _leave_past(scene)
+        page.evaluate(f"{STREAM}.reconnect()")  # which reads it
         table_of(page).root.scroll_into_view_if_needed()
         page.wait_for_timeout(8_000)  # until there is some history, and the notebooks are idle
         for theme in ("light", "dark"):
@@ -86,6 +94,20 @@ def _take_panel(browser: Browser) -> None:
             page.wait_for_timeout(2_000)  # until it is drawn
             page.screenshot(path=FOLDER / f"panel-{theme}.png")
         page.close()
+
+
+_PAST = ((1, 5, 14, 9, 12), (5, 6, 9, 8, 6), (0, 0, 4, 2, 4), (0, 0, 0, 0, 0))
+"""GiB that were used of each GPU, two minutes each."""
+
+
+def _leave_past(scene: Scene) -> None:
+    """Write a history of ten minutes into that of the collector that runs."""
+    with board_of(scene.machine, scene.server.home / "board") as place:
+        file = place.path / place.name(HISTORY)
+    with file.open("a") as history:
+        for second in range(600):
+            used = {gpu.uuid: past[second // 120] * GIB for gpu, past in zip(scene.machine.gpus(), _PAST, strict=True)}
+            history.write(f"\n{json.dumps({'time': time.time() - 600 + second, 'used': used})}")
 
 
 _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import pty
 import re
@@ -34,6 +33,15 @@ VERSION = tfgpu_magic.__version__
 PROMISED = 10.0
 """Seconds from `uvx` to the first picture, once all is fetched."""
 
+_VERSIONS = {
+    "tfgpu_magic/_version.py": '^__version__ = "(.*)"',
+    "CHANGELOG.md": r"^## (?:Unreleased: )?(\S+)",
+    "conda/recipe.yaml": '^  version: "(.*)"',
+    "CITATION.cff": "^version: (.*)",
+    "labextension/package.json": '^  "version": "(.*)"',
+}
+"""The files that have the version, and where."""
+
 GLIBC = "2.34"
 """What the compiled simulated machine may ask for, by docs/install.md. Made on a newer system it asks for more."""
 
@@ -46,7 +54,11 @@ def main() -> int:
     parser = argparse.ArgumentParser("scripts/release", description=__doc__)
     parser.add_argument("--tag", help="what is released: it must be this version, and CHANGELOG.md has its date")
     parser.add_argument("--rehearse", action="store_true", help="a tree with changes that no commit has will do")
+    parser.add_argument("--set", metavar="VERSION", help="only write this version, and the day, into all files")
     options = parser.parse_args()
+    if options.set:
+        set_version(ROOT, options.set)
+        return 0
     problems = [*disagreements(ROOT, options.tag), *([] if options.rehearse else changes())]
     if problems:
         print(*problems, sep="\n", file=sys.stderr)
@@ -80,16 +92,7 @@ def disagreements(root: Path, tag: str | None = None) -> list[str]:
         root: the tree.
         tag: what is to be released, if something is.
     """
-    heading = re.search(r"^## (.*)", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
-    title = heading[1] if heading else ""
-    recipe = re.search(r'^  version: "(.*)"', (root / "conda" / "recipe.yaml").read_text(), re.MULTILINE)
-    citation = re.search(r"^version: (.*)", (root / "CITATION.cff").read_text(), re.MULTILINE)
-    found = {
-        "CHANGELOG.md": title.removeprefix("Unreleased: ").partition(" ")[0],
-        "conda/recipe.yaml": recipe[1] if recipe else "",
-        "CITATION.cff": citation[1] if citation else "",
-        "labextension/package.json": json.loads((root / "labextension" / "package.json").read_text())["version"],
-    }
+    found = {name: _written(root / name, place)[1] for name, place in _VERSIONS.items()}
     if tag:
         found["the tag"] = tag.removeprefix("v")
     wrong = [
@@ -97,9 +100,24 @@ def disagreements(root: Path, tag: str | None = None) -> list[str]:
         for name, version in found.items()
         if version != VERSION
     ]
+    title = _written(root / "CHANGELOG.md", "^## (.*)")[1]
     if tag and not re.fullmatch(r"\S+ \(\d{4}-\d\d-\d\d\)", title):
         wrong.append(f"CHANGELOG.md must begin with '## {VERSION} (YEAR-MONTH-DAY)', and has '## {title}'.")
     return wrong
+
+
+def set_version(root: Path, version: str) -> None:
+    """Write a version into each file of a tree that has it, and today into CHANGELOG.md."""
+    for name, place in {**_VERSIONS, "CHANGELOG.md": "^## (.*)"}.items():
+        found = _written(root / name, place)
+        new = f"{version} ({time.strftime('%Y-%m-%d')})" if name == "CHANGELOG.md" else version
+        (root / name).write_text(found.string[: found.start(1)] + new + found.string[found.end(1) :])
+
+
+def _written(path: Path, place: str) -> re.Match[str]:
+    found = re.search(place, path.read_text(), re.MULTILINE)
+    assert found, f"{path} has no version"
+    return found
 
 
 def changes() -> list[str]:

@@ -16,7 +16,7 @@ import { followDocument } from './lab/current';
 import { network } from './lab/network';
 import { Notifications } from './lab/notifications';
 import { addOffers } from './lab/offers';
-import { addCommands, Panel, place } from './lab/panel';
+import { addCommand, Panel, place } from './lab/panel';
 import { RunningMemory } from './lab/running';
 import { ID, Settings } from './lab/settings';
 import { StatusItem } from './lab/status';
@@ -68,7 +68,7 @@ const panel: JupyterFrontEndPlugin<void> = {
     palette: ICommandPalette | null
   ): void {
     const panel = new Panel(memory);
-    addCommands(memory, panel, palette);
+    addCommand(memory, panel, palette);
     place(app, panel);
     restorer?.add(panel, panel.id);
     if (documents) {

@@ -124,7 +124,7 @@ test('Apply is heard at once after an answer, which comes before the kernel says
   await scene.pass(1);
 
   assert.ok(applied);
-  assert.deepEqual(await behind, { applied: false, said: 'The kernel is busy. This goes on when it is idle.' });
+  assert.deepEqual(await behind, { applied: false, said: 'The kernel is busy. The dialog goes on when it is idle.' });
 });
 
 test('Apply waits for the moment that a kernel works for another page', async t => {
@@ -155,7 +155,7 @@ test('it opens with the choice where a kernel is busy for a moment, and without 
   await again;
 
   assert.equal(ready, 'apply');
-  assert.equal(scene.model.state.notice, 'The kernel is busy. This goes on when it is idle.');
+  assert.equal(scene.model.state.notice, 'The kernel is busy. The dialog goes on when it is idle.');
 });
 
 test('while Apply waits, what is chosen anew is not applied, and after Cancel no kernel is restarted', async t => {
@@ -292,7 +292,7 @@ test('a kernel that does not answer in time is busy, and is asked again when it 
   scene.model.resume();
   await scene.pass(0.3);
 
-  assert.equal(notice, 'The kernel is busy. This goes on when it is idle.');
+  assert.equal(notice, 'The kernel is busy. The dialog goes on when it is idle.');
   assert.deepEqual([scene.model.state.notice, scene.model.ready], ['', 'apply']);
 });
 

@@ -34,7 +34,7 @@ def test_flags_and_values_are_separated(words: str, flags: dict[str, str], value
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("statsu", "'statsu' is not a command. Did you mean 'status'? `tfgpu help` explains them."),
+        ("statsu", "'statsu' is not a command. Did you mean 'status'? `tfgpu help` lists them."),
         ("status --jsn", "'status' has no flag '--jsn'. Did you mean '--json'? Write `tfgpu status [--json]`."),
         ("status --js", "Did you mean '--json'?"),  # an abbreviation is none
         ("status --json --json", "--json is given twice."),
@@ -65,7 +65,7 @@ def test_a_mistake_in_a_shell_is_told_with_what_may_be_meant(words: str, told: s
         ("park --atuo 20m", "'park' has no flag '--atuo'. Did you mean '--auto'?"),
         ("unpark --without-gpu", "--without-gpu needs NAME. Write `%tf_gpu unpark`"),
         ("isolate --detach", "`isolate` stands above a cell. Write `%%tf_gpu isolate [-i NAMES]"),
-        ("help me", "'me' is not a word of %tf_gpu."),
+        ("help me", "'me' is not a command of %tf_gpu."),
     ],
 )
 def test_a_mistake_in_a_notebook_too(words: str, told: str) -> None:

@@ -429,5 +429,5 @@ def test_without_prometheus_client_it_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
-    assert 'pip install "tfgpu-magic[exporter]"' in done.stderr
+    assert "pip install prometheus-client" in done.stderr
     assert "Traceback" not in done.stderr

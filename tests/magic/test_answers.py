@@ -22,7 +22,7 @@ PARK, UNPARK = (f"Write `%tf_gpu {word}` or " for word in ("park", "unpark"))
 MISTAKES = [
     ("statsu", "Did you mean 'status'?"),
     ("top --restart", "`top` sets nothing"),
-    ("growth; gc", "'gc' is not a word of %tf_gpu. `%tf_gpu free` lets go of what nobody needs"),
+    ("growth; gc", "'gc' is not a command of %tf_gpu. `%tf_gpu free` lets go of what nobody needs"),
     *(
         (f"park {rest}", f"`park {rest}` is not understood. {PARK}")
         for rest in ("--when-needed", "--auto 20m eval.ipynb")

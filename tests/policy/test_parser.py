@@ -70,7 +70,7 @@ def test_any_text_is_a_policy_or_a_clear_error(text: str) -> None:
         told = str(error)
     else:
         told = "" if parse(str(policy)) == policy else "it reads back as another"
-    assert not told or told.endswith((".", "!", "?")) or "The words are" in told, told
+    assert not told or told.endswith((".", "!", "?")) or "The commands are" in told, told
 
 
 @given(policies, policies)
@@ -169,7 +169,7 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "Nothing was asked."),
+        ("", "No command was given."),
         ("growth maybe", "on or off"),
         ("limit 2", "2GiB, or 2%"),
         ("limit 4 G", "'4G' may be 4GiB, counted in 1024, or 4GB, in 1000."),
@@ -182,7 +182,7 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
         ("growth --release; limit 2GiB", "cannot be had together. With --release TensorFlow's memory comes from"),
         ("limit 2GiB --release", "has no flag '--release'. It goes with `growth` alone. With --release TensorFlow's"),
         ("growth off --release", "`growth off` has no --release. Write `%tf_gpu growth [off]` or `%tf_gpu growth"),
-        ("4GiB", "'4GiB' is not a word of %tf_gpu. For a limit, write `%tf_gpu limit 4GiB`."),
+        ("4GiB", "'4GiB' is not a command of %tf_gpu. For a limit, write `%tf_gpu limit 4GiB`."),
         ("none", "`%tf_gpu visible none`"),
         ("reset", "`%tf_gpu default` drops what was asked"),
         ("clear", "only when its process ends"),
@@ -194,8 +194,8 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
         ("limit 2,5GiB", "'2,5GiB' has a comma. Write 2.5GiB."),
         ("limit 0=1GiB,1=2,5 GiB", "'2,5GiB' has a comma. Write 2.5GiB."),
         *((text, "Separate policies with `;` and not with a comma, as in `pick; limit 2GiB`.") for text in COMMAS),
-        ("--grow limit 2GiB", "A flag stands behind its word, as in `limit 2GiB --grow`."),
-        ("40", "'40' is not a word of %tf_gpu. For a limit, write `%tf_gpu limit` and 40GiB, or 40% (of the GPU)."),
+        ("--grow limit 2GiB", "Write a flag after its command, as in `limit 2GiB --grow`."),
+        ("40", "'40' is not a command of %tf_gpu. For a limit, write `%tf_gpu limit` and 40GiB, or 40% (of the GPU)."),
         ("limit 0.25", "25% (of the GPU), or 0.25GiB"),
         ("limit 0GiB", "above zero"),
         ("limit 0%", "more than 0%"),
@@ -263,7 +263,7 @@ def test_a_number_with_a_comma_is_advised_as_a_whole(text: str, meant: str) -> N
     with pytest.raises(PolicyError) as refused:
         line.read(text)
 
-    assert str(refused.value) == f"{text!r} is not a word of %tf_gpu. For a limit, write {meant}"
+    assert str(refused.value) == f"{text!r} is not a command of %tf_gpu. For a limit, write {meant}"
 
 
 def test_a_comment_begins_behind_a_blank_and_a_name_may_have_its_sign() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import subprocess
 import sys
@@ -93,8 +94,15 @@ def test_every_public_name_is_in_the_reference_with_an_example(built: Path) -> N
     assert {made.get(name, name) for name in tfgpu_magic.__all__} <= named
 
 
+def test_the_search_finds_a_leak_and_an_address_that_moved_leads_on(built: Path) -> None:
+    index = json.loads((built / "searchindex.js").read_text()[len("Search.setIndex(") : -1])
+
+    assert {"tensors", "why"} <= {index["docnames"][page] for page in index["terms"]["leak"]}
+    assert "location.replace('commands.html'" in (built / "words.html").read_text()
+
+
 def test_every_word_and_flag_is_explained(built: Path) -> None:
-    text = _text(built / "words.html")
+    text = _text(built / "commands.html")
 
     assert [form for word in WORDS for form in word.usage if form not in text] == []
     assert [word.name for word in WORDS if word.meaning.replace("`", "") not in text] == []

@@ -57,20 +57,22 @@ def test_the_citation_has_this_version_and_names_nothing_that_is_not_there() -> 
     assert [name for name in ("doi:", "url:", "repository", "email:", "orcid:") if name in citation] == []
 
 
-def test_a_release_has_one_version_everywhere(tmp_path: Path) -> None:
+def test_a_release_has_one_version_everywhere_which_one_command_writes(tmp_path: Path) -> None:
     version = tfgpu_magic.__version__
-    for name in ("CHANGELOG.md", "CITATION.cff", "conda/recipe.yaml", "labextension/package.json"):
+    for name in _release._VERSIONS:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
-    changelog = tmp_path / "CHANGELOG.md"
 
     assert _release.disagreements(tmp_path) == []
-    changelog.write_text(f"# Changelog\n\n## {version} (2030-01-31)\n")
+    _release.set_version(tmp_path, version)
     assert _release.disagreements(tmp_path, f"v{version}") == []
-    changelog.write_text(f"# Changelog\n\n## Unreleased: {version}\n")
-    (tmp_path / "labextension" / "package.json").write_text('{"version": "0.0.9"}')
+    _release.set_version(tmp_path, "0.0.9")
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## Unreleased: {version}\n")
     assert _release.disagreements(tmp_path, "v0.0.8") == [
-        f"labextension/package.json has version '0.0.9', and the package {version!r}.",
+        *(
+            f"{name} has version '0.0.9', and the package {version!r}."
+            for name in ("tfgpu_magic/_version.py", "conda/recipe.yaml", "CITATION.cff", "labextension/package.json")
+        ),
         f"the tag has version '0.0.8', and the package {version!r}.",
         f"CHANGELOG.md must begin with '## {version} (YEAR-MONTH-DAY)', and has '## Unreleased: {version}'.",
     ]

@@ -18,6 +18,7 @@ ANSWERS = {
     "Memory stays after `del model`.": (FAQ, "The memory is still held", "%tf_gpu free model"),
     "How much should I ask for?": ("docs/measuring.md", "How much to ask for", "measure --fit"),
     "Who uses the GPU?": ("docs/monitoring.md", "Memory that nobody uses", "unused 2 h"),
+    "How do I find a leak?": ("docs/tensors.md", "What holds the memory", "leak"),
     "Which variable is it?": ("docs/tensors.md", "By name", "%tf_gpu tensors"),
     "How do I use several GPUs?": (FAQ, "How do I use several GPUs", "%tf_gpu pick 2"),
     "What of PyTorch beside TensorFlow?": ("docs/how-limits-work.md", "Every framework", "`%gpu`"),

@@ -21,7 +21,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parents[2]
-READ = ("index", "teachers", "comparison", "api", "words")
+READ = ("index", "teachers", "comparison", "api", "commands")
 """The front page, two that it leads to, and one of each other kind."""
 WIDTHS = (400, 800, 1400)
 

@@ -132,7 +132,7 @@ def test_what_nbclient_and_papermill_save_shows_the_table_without_a_kernel(machi
 
 @pytest.mark.parametrize(
     ("line", "why"),
-    [("limit 99GiB", r"UsageError: Not applied\. [^\n]*99 GiB"), ("limti 9GiB", "'limti' is not a word")],
+    [("limit 99GiB", r"UsageError: Not applied\. [^\n]*99 GiB"), ("limti 9GiB", "'limti' is not a command")],
 )
 def test_nbclient_says_why_a_line_was_refused(machine: Machine, tmp_path: Path, line: str, why: str) -> None:
     with pytest.raises(CellExecutionError) as refused:

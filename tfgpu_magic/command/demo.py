@@ -23,7 +23,7 @@ from tfgpu_magic.simgpu.demo.machine import simulated
 MORE = """\
 It asks no driver, and without --lab it starts no TensorFlow. It needs Linux on
 x86-64. The tour needs more packages:
-  uvx --from 'tfgpu-magic[demo]' tfgpu demo --lab"""
+  pip install jupyterlab tensorflow"""
 
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -100,7 +100,7 @@ def _find(name: str) -> tuple[Word, ShellForm]:
         raise TfGpuError(f"`{PROGRAM} {name}` was removed. {_REMOVED[name]}")
     commands = {word.name: (word, form) for word, form in table.in_shells()}
     if name not in commands:
-        raise PolicyError(f"{name!r} is not a command.{nearest(name, commands)} `{PROGRAM} help` explains them.")
+        raise PolicyError(f"{name!r} is not a command.{nearest(name, commands)} `{PROGRAM} help` lists them.")
     return commands[name]
 
 

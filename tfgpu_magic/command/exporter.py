@@ -31,9 +31,7 @@ def run(line: ParsedLine) -> int:
         TfGpuError: Prometheus's client is not installed, or it cannot listen there.
     """
     if not PORT:
-        raise TfGpuError(
-            'Prometheus\'s client is not installed here. Install the extra:   pip install "tfgpu-magic[exporter]"'
-        )
+        raise TfGpuError("Prometheus's client is not installed here. Install it:   pip install prometheus-client")
     cert, key, authorities = (line.flags.get(flag, "") for flag in ("--cert", "--key", "--client-ca"))
     if bool(cert) != bool(key) or (authorities and not cert):
         raise TfGpuError("HTTPS needs both --cert and --key.")

@@ -105,7 +105,7 @@ def _behind(word: Word, tokens: Sequence[str], *, above: bool) -> list[str]:
         if flag.takes and flag.name == last:
             return list(flag.values)
     values: list[str] = []
-    if takes == "WORDS":
+    if takes == "POLICY":
         try:
             _, policy = arguments.parse(word.name, tokens, flags, takes, "")
         except PolicyError:

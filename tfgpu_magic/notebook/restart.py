@@ -126,7 +126,7 @@ def keep(words: str, others: str, connection: Path) -> None:
             with os.fdopen(descriptor, "w") as file:
                 json.dump({"words": words, "others": others, "time": time.time(), "pid": os.getpid()}, file)
     except (MonitorError, OSError) as error:
-        raise Refused(f"The words cannot be kept for the new kernel: {error}", verdict=None) from error
+        raise Refused(f"The policy cannot be kept for the new kernel: {error}", verdict=None) from error
 
 
 def take(connection: Path) -> tuple[str, str] | None:

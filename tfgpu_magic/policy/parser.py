@@ -58,7 +58,7 @@ def parse(text: str) -> Policy:
     """
     asked = [request for part in text.split(";") if part.strip() for request in _requests(part)]
     if not asked:
-        raise PolicyError("Nothing was asked. The words are:\n" + usage([row.WORD for row in requests.REQUESTS]))
+        raise PolicyError("No command was given. The commands are:\n" + usage([row.WORD for row in requests.REQUESTS]))
     for place, later in enumerate(asked):
         undone = [earlier for earlier in asked[:place] if later.replaces(earlier)]
         if undone:
@@ -161,7 +161,7 @@ def unknown(name: str, instead: Message | str) -> UnknownWord:
         name: the word.
         instead: what to write in its place, a sentence or more.
     """
-    what = msg("{name} is not a word of {magic}. {instead}", name=repr(name), magic=MAGIC, instead=instead)
+    what = msg("{name} is not a command of {magic}. {instead}", name=repr(name), magic=MAGIC, instead=instead)
     return UnknownWord(what, name)
 
 
@@ -175,9 +175,9 @@ def _instead(name: str, words: Sequence[Word]) -> Message | str:
     if name.lower() in tried:
         return tried[name.lower()]
     if name.startswith("--"):
-        return "A flag stands behind its word, as in `limit 2GiB --grow`."
+        return "Write a flag after its command, as in `limit 2GiB --grow`."
     near = nearest(name, [word.name for word in words]).strip()
-    return in_a_row((near, msg("`{help}` explains them.", help=HELP)))
+    return in_a_row((near, msg("`{help}` lists them.", help=HELP)))
 
 
 def nearest(wrong: str, known: Iterable[str], tried: Mapping[str, str] = MappingProxyType({})) -> str:

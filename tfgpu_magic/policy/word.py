@@ -84,7 +84,7 @@ class CellForm(NamedTuple):
 
     Attributes:
         flags: its flags there.
-        rest: what may follow them, in capitals as in the help; "" if nothing may. WORDS are a policy.
+        rest: what may follow them, in capitals as in the help; "" if nothing may. POLICY is a policy.
         usage: a sentence on how it is written, for error messages.
         meaning: the help's paragraph about it.
     """

@@ -10,8 +10,6 @@ import { mount, type View } from '../view/mount';
 import type { Options } from '../view/options';
 import { chipIcon, CHOOSE, OPEN, type IGpuMemory } from './tokens';
 
-const REFRESH = 'tfgpu-magic:refresh';
-
 /** The view, in a box that scrolls, above a button for the current notebook. */
 export class Panel extends Widget {
   constructor(private memory: IGpuMemory) {
@@ -155,26 +153,17 @@ function tabsOf(app: JupyterFrontEnd): TabPanel | null {
   return null;
 }
 
-/** Add the panel's commands, and their places in the palette. */
-export function addCommands({ app, trans, stream }: IGpuMemory, panel: Widget, palette: ICommandPalette | null): void {
-  const none = { args: { type: 'object', properties: {} } } as const;
+/** Add the panel's command, and its place in the palette. */
+export function addCommand({ app, trans }: IGpuMemory, panel: Widget, palette: ICommandPalette | null): void {
   app.commands.addCommand(OPEN, {
     label: trans.__('Show GPU Memory'),
     caption: trans.__('Show who holds the memory of which GPU, by notebook'),
     icon: chipIcon,
-    describedBy: none,
+    describedBy: { args: { type: 'object', properties: {} } },
     execute: () => {
       show(app, panel);
       requestAnimationFrame(() => panel.activate()); // the palette returns the focus first
     }
   });
-  app.commands.addCommand(REFRESH, {
-    label: trans.__('Refresh GPU Memory'),
-    caption: trans.__('Connect anew to the figures of the GPUs'),
-    describedBy: none,
-    execute: () => stream.reconnect()
-  });
-  for (const command of [OPEN, REFRESH]) {
-    palette?.addItem({ command, category: trans.__('GPU') });
-  }
+  palette?.addItem({ command: OPEN, category: trans.__('GPU') });
 }

@@ -34,7 +34,7 @@ def parse(
         name: the command.
         tokens: what follows its name.
         flags: the flags that it has here.
-        takes: what may follow the flags; "" if nothing may. WORDS are a policy, whose flags stand behind its words, and
+        takes: what may follow the flags; "" if nothing may. POLICY is a policy, whose flags stand behind its words, and
             a word of which may be written as a flag: ``--limit 2GiB`` is ``limit 2GiB``.
         usage: how it is written, with which each error ends.
 
@@ -58,16 +58,16 @@ def parse(
         raise PolicyError(in_a_row((f"{wrong.name} {lack}.", usage))) from None
     begun = False
     for flag_ in (value.partition("=")[0].lower() for value in values):
-        of_policy = takes == "WORDS" and (flag_ in _POLICY or (begun and flag_ in _OF_A_POLICY))
+        of_policy = takes == "POLICY" and (flag_ in _POLICY or (begun and flag_ in _OF_A_POLICY))
         if flag_.startswith("-") and flag_ != "-" and not of_policy:
-            theirs = sorted(_POLICY | (_OF_A_POLICY if begun else set())) if takes == "WORDS" else []
+            theirs = sorted(_POLICY | (_OF_A_POLICY if begun else set())) if takes == "POLICY" else []
             shown = [*theirs, *(flag.name for flag in flags if flag.meaning)]
             near = nearest(flag_, shown, {tried: flag.name for flag in flags for tried in flag.tried})
             raise PolicyError(in_a_row((f"{name!r} has no flag {flag_!r}.{near}", usage)))
         begun = True
     if values and not takes:
         raise PolicyError(in_a_row((f"`{name} {' '.join(tokens)}` cannot be done.", usage)))
-    return vars(given), tuple(_without_dashes(values) if takes == "WORDS" else values)
+    return vars(given), tuple(_without_dashes(values) if takes == "POLICY" else values)
 
 
 def _filled(tokens: Sequence[str], flags: Sequence[Flag]) -> list[str]:

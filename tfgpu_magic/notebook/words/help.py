@@ -14,15 +14,15 @@ from tfgpu_magic.policy.word import CellForm, ParsedLine, Word
 
 _LINE = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
 
-Usage: %tf_gpu WORDS [{RESTART}] [{table.WAITS.usage}]"""
+Usage: %tf_gpu COMMAND [{RESTART}] [{table.WAITS.usage}]"""
 
 _POLICY = f"""Several at once: `%tf_gpu pick 1; limit 2GiB`. GPU numbers are nvidia-smi's.
-Later words replace earlier ones for the GPUs that they name. Sizes are in KiB
-MiB GiB TiB, kB MB GB TB, or % of a GPU's memory. A limit is TensorFlow's pool:
-CUDA's context, some hundred MiB, comes on top of it.
+Later commands replace earlier ones for the GPUs that they name. Sizes are in
+KiB MiB GiB TiB, kB MB GB TB, or % of a GPU's memory. A limit is TensorFlow's
+pool: CUDA's context, some hundred MiB, comes on top of it.
 
 When TensorFlow uses the GPUs already, {RESTART} restarts this kernel and
-applies the words in the new one. When other processes hold too much, {WAIT}
+applies the line in the new one. When other processes hold too much, {WAIT}
 waits for room, at most 30m or TIME; your own notebooks take turns."""
 
 

@@ -35,7 +35,7 @@ def run(line: str, magic: Magic = "tf_gpu") -> object:
         return explained
     if parsed.rest and word.alone:
         alone = f"`{word.name}` stands alone; {parsed.rest!r} is too much."
-        raise PolicyError(msg("{alone} `{help}` explains the words.", alone=alone, help=HELP))
+        raise PolicyError(msg("{alone} `{help}` explains the commands.", alone=alone, help=HELP))
     if word.flags and not word.restart:
         try:
             parsed = with_arguments(parsed)
@@ -78,7 +78,7 @@ def with_arguments(parsed: ParsedLine, *, above: bool = False) -> ParsedLine:
     arguments, *_ = _table()
     word = parsed.word
     flags, takes = (word.above.flags, word.above.rest) if above and word.above else (word.flags, word.takes * "VALUES")
-    tokens = parsed.rest.replace(";", " ; ") if takes == "WORDS" else parsed.rest
+    tokens = parsed.rest.replace(";", " ; ") if takes == "POLICY" else parsed.rest
     given, values = arguments.parse(word.name, tokens.split(), flags, takes, word.forms)
     return parsed._replace(flags=given, values=values)
 
@@ -123,7 +123,7 @@ def read(line: str, magic: Magic = "tf_gpu") -> ParsedLine:
     restart = RESTART in tokens
     name, rest = parted(" ".join(token for token in tokens if token != RESTART))
     if restart and not name:
-        what = f"{RESTART} of what? Write the words before it:"
+        what = f"{RESTART} of what? Write a policy before it:"
         raise PolicyError(msg("{what} `{line}`.", what=what, line=Line("limit 2GiB", restarts=True)))
     word = next((word for word in POLICIES if word.name == name.lower()), None) or find(name, _words())
     if restart and not word.restart:

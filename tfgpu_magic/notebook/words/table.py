@@ -44,7 +44,7 @@ ISOLATED = CellForm(
             tried=("--background", "--bg", "--async", "--nowait", "--no-wait"),
         ),
     ),
-    "WORDS",
+    "POLICY",
     msg(
         "Write `{line}`, with a policy as in `limit 2GiB` or `--limit 2GiB`.",
         line=Line(
@@ -52,7 +52,7 @@ ISOLATED = CellForm(
         ),
     ),
     "Above a cell, `%%tf_gpu isolate` runs it in a process of its own. The names that it reads are sent along, those "
-    "after -o are brought back, and all its GPU memory comes back. WORDS are a policy for that process; "
+    "after -o are brought back, and all its GPU memory comes back. POLICY is a policy for that process; "
     "`--limit 2GiB` is `limit 2GiB`.",
 )
 MEASURED = CellForm(
@@ -83,7 +83,7 @@ def _of_shells(name: str, usage: str, meaning: str, group: str, *flags: Flag, re
 
 def _as_word(meaning: str) -> ShellForm:
     """Return the form of a command that prints for a policy what it shows in a notebook."""
-    return ShellForm('"POLICY"', meaning, _RUN, rest="WORDS", as_word=True)
+    return ShellForm('"POLICY"', meaning, _RUN, rest="POLICY", as_word=True)
 
 
 WORDS: tuple[Word, ...] = (
@@ -96,12 +96,12 @@ WORDS: tuple[Word, ...] = (
         Flag("--script", "", "PROGRAM is a Python script, whatever its name"),
         WAITS,
         Flag("--called", "COMMAND"),  # what the user has typed; PROGRAM is what its Python runs
-        rest="WORDS",
+        rest="POLICY",
     ),
     Word(
         "plan",
-        ("plan WORDS",),
-        "show what the words would do, GPU by GPU, and change nothing",
+        ("plan POLICY",),
+        "show what a policy would do, GPU by GPU, and change nothing",
         takes=True,
         shell=_as_word("show what a policy would do, GPU by GPU, and change nothing"),
         group="Set memory",
@@ -210,18 +210,18 @@ WORDS: tuple[Word, ...] = (
     UNPARK,
     Word(
         "code",
-        ("code [WORDS]",),
-        "print Python for a script that does what the words do, or what is set already",
+        ("code [POLICY]",),
+        "print Python for a script that does what a policy does, or what is set already",
         takes=True,
         group="Use in scripts and shells",
     ),
     Word(
         "env",
-        ("env [WORDS]",),
-        "print shell lines that do it, as far as environment variables can",
+        ("env [POLICY]",),
+        "print shell lines that do what a policy does, as far as environment variables can",
         takes=True,
         group="Use in scripts and shells",
-        shell=_as_word("print shell lines that do it, as far as environment variables can"),
+        shell=_as_word("print shell lines that do what a policy does, as far as environment variables can"),
     ),
     _of_shells(
         "demo",
@@ -271,8 +271,8 @@ WORDS: tuple[Word, ...] = (
     ),
     Word(
         "help",
-        ("help [WORD]",),
-        "show this list, or more about one word; also `%tf_gpu?`",
+        ("help [COMMAND]",),
+        "show this list, or more about one command; also `%tf_gpu?`",
         takes=True,
         also=("--help", "-h", "?"),
         shell=ShellForm("[COMMAND]", "show this list, or more about one command", "More"),

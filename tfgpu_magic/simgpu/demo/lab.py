@@ -22,6 +22,8 @@ TOUR = Path(__file__).with_name("tour.ipynb")
 PATIENCE = 300.0
 """Seconds in which JupyterLab must listen."""
 
+PROGRESS_INTERVAL = 8.0  # seconds after which it is said again that JupyterLab starts
+
 FAREWELL = 30.0
 """Seconds in which JupyterLab ends its kernels and itself; those that a killed one leaves notice it, and end."""
 
@@ -39,10 +41,7 @@ def check() -> None:
         TfGpuError: a package that it needs is not installed here.
     """
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        raise TfGpuError(
-            f"the tour needs {' and '.join(missing)}. Run it as uvx --from 'tfgpu-magic[demo]' tfgpu demo --lab, or "
-            "install that: pip install 'tfgpu-magic[demo]'"
-        )
+        raise TfGpuError(f"the tour needs {' and '.join(missing)}. Install that: pip install {' '.join(missing)}")
 
 
 @contextmanager
@@ -117,8 +116,11 @@ def address(lab: subprocess.Popen[bytes], info: Path) -> str:
     Raises:
         TfGpuError: it ends before, or nothing listens in time.
     """
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and lab.poll() is None:
+    began = said = time.monotonic()
+    while time.monotonic() < began + PATIENCE and lab.poll() is None:
+        if time.monotonic() > said + PROGRESS_INTERVAL:
+            said = time.monotonic()
+            print(f"Starting JupyterLab: {said - began:.0f} s so far", file=sys.stderr, flush=True)
         try:
             server = json.loads(info.read_text())
             socket.create_connection((server["hostname"], server["port"]), timeout=1).close()

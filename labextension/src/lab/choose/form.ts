@@ -223,7 +223,7 @@ function wording({ words, done }: Form, { copy, insert }: Hands, trans: Translat
       type="button"
       class="tfgpu-choose-button"
       data-do="insert"
-      title=${trans.__('So that it holds whenever the notebook is run')}
+      title=${trans.__('So that it is in force whenever the notebook runs')}
       @click=${insert}
     >
       ${trans.__('Insert as First Cell')}

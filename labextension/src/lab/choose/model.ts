@@ -281,7 +281,7 @@ export class ChooserModel {
       this.later(); // a message was lost
     }
     const notice = {
-      busy: trans.__('The kernel is busy. This goes on when it is idle.'),
+      busy: trans.__('The kernel is busy. The dialog goes on when it is idle.'),
       missing: trans.__(
         'tfgpu_magic is not installed where this kernel runs, or is older than this page. Install the version of this page there.'
       ),
