@@ -10,7 +10,7 @@ import pytest
 from tests.sizes import MIB
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.insight.objects import roots, search
-from tfgpu_magic.insight.objects.accounts import Buffer, accounts, buffers, merge_overlapping, size_rests
+from tfgpu_magic.insight.objects.accounts import Buffer, accounts, merge_overlapping, size_rests
 
 ON = ("TensorFlow", "GPU:0")
 
@@ -87,7 +87,7 @@ def test_iterators_without_a_bound_share_what_is_left_by_all_others() -> None:
 def test_the_rest_is_what_is_in_use_beyond_the_arrays() -> None:
     arrays = [array(MIB, 0), array(MIB, 0, framework="JAX", device="cuda:0")]
     in_use = {ON: 3 * MIB, ("TensorFlow", "GPU:1"): MIB, ("TensorFlow", "GPU:2"): 0}
-    first, second, third = accounts(buffers(arrays, in_use), in_use)
+    first, second, third = accounts(size_rests(merge_overlapping(arrays), arrays, in_use), in_use)
 
     assert (first.framework, first.in_use, first.unaccounted) == ("JAX", None, None)
     assert (second.device, second.found, second.unaccounted) == ("GPU:0", MIB, 2 * MIB)

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from tfgpu_magic.insight.objects.names import NOWHERE, Step
+from tfgpu_magic.insight.objects.names import Step, make_name
 from tfgpu_magic.insight.objects.references import local_variables
 from tfgpu_magic.insight.objects.search import collection_paused
 from tfgpu_magic.insight.objects.tensors import name_text
-from tfgpu_magic.insight.objects.walk import Walk
+from tfgpu_magic.insight.objects.walk import NOWHERE, Walk
 
 
 class Array:
@@ -43,7 +43,7 @@ def found(array: object, **names: object) -> str | None:
     walk.start((Step(name), value) for name, value in names.items())
     walk.run(to_the_end=True)
     place = walk.place(array)
-    return None if place == NOWHERE else name_text(walk.name(place))
+    return None if place == NOWHERE else name_text(make_name(walk.path(place)))
 
 
 def generating(array: object) -> Generator[object, None, None]:
@@ -141,7 +141,7 @@ def names_of(array: object, start: dict[str, object], **more: Any) -> list[str]:
     walk.start([(Step(name), value) for name, value in start.items()])
     walk.run(to_the_end=True)
     place = walk.place(array)
-    return [name.expression for name in (walk.name(place), *walk.others(place))]
+    return [make_name(path).expression for path in (walk.path(place), *walk.other_paths(place))]
 
 
 def test_the_shortest_name_wins_and_others_are_told() -> None:

@@ -12,7 +12,7 @@ from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.insight.freeing import Change, Freed
 from tfgpu_magic.insight.objects import search
 from tfgpu_magic.insight.objects.accounts import Account
-from tfgpu_magic.insight.objects.names import Name, Scope
+from tfgpu_magic.insight.objects.names import Name
 from tfgpu_magic.insight.objects.search import arrays_reached_from
 from tfgpu_magic.insight.objects.tensors import Tensors, name_text
 
@@ -22,10 +22,8 @@ from tfgpu_magic.insight.objects.tensors import Tensors, name_text
     [
         (Name(("model", ".layers[2]", ".kernel")), "model.layers[2].kernel"),
         (Name(("f",), inner=True), "f (inside)"),
-        (Name(("x",), (Scope("function", "train"), Scope("error"))), "x, in train(), kept by the last error"),
-        (Name((), (Scope("temporary", "<module>"), Scope("error"))), "a temporary of the cell, kept by the last error"),
-        (Name(("x",), (Scope("running", "train"),)), "x, in train(), which is running"),
-        (Name((), (Scope("captures"),)), "captured by a tf.function that no name leads to"),
+        (Name(("x",), ("in train()", "kept by the last error")), "x, in train(), kept by the last error"),
+        (Name((), ("in the cell", "kept by the last error")), "in the cell, kept by the last error"),
         (Name(), "no name leads to it"),
         (Name(("x", "['a\u202eb']")), "x['a?b']"),
     ],

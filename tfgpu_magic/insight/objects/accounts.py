@@ -6,13 +6,13 @@ beside the rest are taken together with their neighbours.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tfgpu_magic.frameworks.array import Array
-from tfgpu_magic.insight.objects.names import NOWHERE
+from tfgpu_magic.insight.objects.names import NamedMemory, Step, make_name
 
 Device: TypeAlias = "tuple[str, str]"
 """A framework's name, and that of a GPU as the framework has it."""
@@ -20,11 +20,20 @@ Device: TypeAlias = "tuple[str, str]"
 Arrays: TypeAlias = Sequence["tuple[str, Array]"]
 """Arrays, each with its framework's name; those with the best names first. Below, the place in it stands for each."""
 
+Path: TypeAlias = "tuple[Step, ...]"
+"""The steps to an array that can be written, from the root."""
+
+_Place: TypeAlias = "tuple[str, str, tuple[Any, ...]]"
+"""A framework's name, a GPU's, and the beginning of a path; or a number, of an array to which none leads."""
+
 _GRAIN = 512
 """Bytes to which allocators round up at most: a view seems to end so much later than the array."""
 
 MOST = 20
 """Rows that are shown if not all are asked for."""
+
+_DEEPEST = 20
+"""Steps of a path by which arrays are taken together: a longer name is not shown whole."""
 
 
 class Buffer(NamedTuple):
@@ -66,36 +75,6 @@ class Account:
     def excess(self) -> int:
         """Bytes by which the arrays come to more than is in use: some share memory, and do not tell that."""
         return 0 if self.in_use is None else max(self.found - self.in_use, 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """The memory of one array, or of several to which the same object leads.
-
-    Attributes:
-        members: the memory, the largest first.
-        place: the place of that object in the tree; `NOWHERE` if they have none in common.
-        partial: whether more memory to which that object leads has rows of its own.
-    """
-
-    members: tuple[Buffer, ...]
-    place: int = NOWHERE
-    partial: bool = False
-
-    @property
-    def size(self) -> int:
-        """Bytes that they take together."""
-        return sum(one.size for one in self.members)
-
-
-def buffers(arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:
-    """Return the memory of arrays.
-
-    Args:
-        arrays: the arrays.
-        in_use: bytes in use by each framework's own figure.
-    """
-    return size_rests(merge_overlapping(arrays), arrays, in_use)
 
 
 def merge_overlapping(arrays: Arrays) -> list[Buffer]:
@@ -174,7 +153,7 @@ def _sums(found: Iterable[Buffer]) -> dict[Device, int]:
     return sums
 
 
-def groups(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int], *, everything: bool) -> list[Group]:
+def fold(rows: Sequence[NamedMemory], paths: Sequence[Path]) -> list[NamedMemory]:
     """Return rows that together have all memory, the largest first and what has no row of its own last.
 
     Up to `MOST` arrays have a row each. Of more, an array or an object that leads to some has its own row if it is at
@@ -182,55 +161,46 @@ def groups(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int
     has memory of two GPUs, if it has more than one member.
 
     Args:
-        found: the memory, the largest first.
-        leaves: the place in the tree of each; `NOWHERE` of what nothing leads to.
-        parents: the tree: the place of what leads to each object, which is less than its own; `NOWHERE` if a way
-            begins.
-        everything: whether each has a row of its own in any case.
+        rows: the arrays, the largest first.
+        paths: the path to each; empty of one to which nothing leads.
     """
-    if everything or len(found) <= MOST:
-        return [Group(place=leaf, members=(one,)) for one, leaf in zip(found, leaves, strict=True)]
-    sums = _subtree_sizes(found, leaves, parents)
-    least = sum(one.size for one in found) / MOST
-    row_of = [NOWHERE] * (len(sums) + 1)  # the last is that of `NOWHERE`
-    for place, size in enumerate(sums):
-        if size:
-            parent = parents[place]
-            row_of[place] = place if parent == NOWHERE or size >= least else row_of[parent]
-    parted = {row_of[parents[row]] for row in set(row_of) if row != NOWHERE} - {NOWHERE}
-    members: defaultdict[tuple[Device, int, int], list[Buffer]] = defaultdict(list)
-    for number, (one, leaf) in enumerate(zip(found, leaves, strict=True)):
-        lonely = leaf == NOWHERE and one.size >= least
-        members[one.on, row_of[leaf], number if lonely else NOWHERE].append(one)
-    folded = [
-        Group(place=place, members=tuple(there), partial=place in parted) for (_, place, _), there in members.items()
+    if len(rows) <= MOST:
+        return list(rows)
+    least = sum(one.size for one in rows) / MOST
+    beginnings = [
+        [(one.framework, one.device, path[:length]) for length in range(min(len(path), _DEEPEST), 0, -1)]
+        for one, path in zip(rows, paths, strict=True)
     ]
-    folded.sort(key=lambda row: -row.size)
-    return folded if len(folded) <= MOST else _cap_rows(folded)
+    sizes, members = Counter[_Place](), defaultdict[_Place, list[NamedMemory]](list)
+    for one, places in zip(rows, beginnings, strict=True):
+        sizes.update(dict.fromkeys(places, one.size))
+    for number, (one, places) in enumerate(zip(rows, beginnings, strict=True)):
+        nowhere = one.framework, one.device, (number,) if one.size >= least else ()
+        large = (place for place in places if sizes[place] >= least)
+        members[next(large, places[-1] if places else nowhere)].append(one)
+    parted = {(*on, path[:length]) for *on, path in members for length in range(1, len(path))}
+    found = [_together(there, place[2], partial=place in parted) for place, there in members.items()]
+    found.sort(key=lambda row: -row.size)
+    if len(found) <= MOST:
+        return found
+    most = max(MOST - len({(row.framework, row.device) for row in found}), 1)
+    left = defaultdict[Device, list[NamedMemory]](list)
+    for row in found[most:]:
+        left[row.framework, row.device].append(row)
+    return [*found[:most], *(_together(there, (), partial=True) for there in left.values())]
 
 
-def _subtree_sizes(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int]) -> list[int]:
-    """Return the bytes to which each object of the tree leads."""
-    sums = [0] * len(parents)
-    for one, leaf in zip(found, leaves, strict=True):
-        if leaf != NOWHERE:
-            sums[leaf] += one.size
-    for place in range(len(sums) - 1, -1, -1):
-        if sums[place] and parents[place] != NOWHERE:
-            sums[parents[place]] += sums[place]
-    return sums
-
-
-def _cap_rows(folded: Sequence[Group]) -> list[Group]:
-    """Return as many rows as are shown, the last of them with what the others have, for each GPU."""
-    gpus = {row.members[0].on for row in folded}
-    most = max(MOST - len(gpus), 1)
-    shown, left = folded[:most], folded[most:]
-    others: dict[Device, list[Buffer]] = {}
-    for row in left:
-        others.setdefault(row.members[0].on, []).extend(row.members)
-    last = [
-        Group(place=NOWHERE, members=tuple(sorted(there, key=lambda one: -one.size)), partial=True)
-        for there in others.values()
-    ]
-    return [*shown, *last]
+def _together(members: Sequence[NamedMemory], path: Path, *, partial: bool) -> NamedMemory:
+    """Return one row for the arrays of a GPU whose paths begin so; an array alone stays as it is."""
+    first, kinds = members[0], {one.what for one in members}
+    if len(members) == 1:
+        return first
+    return NamedMemory(
+        name=make_name(path),
+        framework=first.framework,
+        device=first.device,
+        what=kinds.pop() if len(kinds) == 1 else "array",
+        size=sum(one.size for one in members),
+        count=sum(one.count for one in members),
+        partial=partial,
+    )

@@ -43,10 +43,10 @@ from tfgpu_magic.frameworks.objects import (
 )
 from tfgpu_magic.frameworks.tensorflow import keras
 from tfgpu_magic.frameworks.tensorflow.containers import container, of_graph, stands_in
-from tfgpu_magic.insight.objects.names import Kind, Scope, Step
+from tfgpu_magic.insight.objects.names import Step
 
 Child: TypeAlias = "tuple[Step | None, object]"
-"""What an object refers to, and what leads there; None if its label says that."""
+"""What an object refers to, after the step that leads there; None if `Labels` has it."""
 
 LEAVES = frozenset(
     map(
@@ -61,85 +61,75 @@ LEAVES = frozenset(
 """The ids of classes whose objects are not entered: they hold nothing, or what is entered elsewhere."""
 
 
-def children_of(kind: type) -> Callable[[Any], Iterable[Child]] | None:
-    """Return the function that gives what the objects of a class refer to; None if Python's own answer does."""
+def children_of(kind: type) -> Callable[[Any], Iterator[Child]] | None:
+    """Return the function that yields what the objects of a class refer to; None if Python's own answer does."""
     if id(kind) in _CHILDREN:
         return _CHILDREN[id(kind)]
     if derives(kind, type):
-        return _of_class
-    if derives(kind, ModuleType):  # of a class of its own, if it is loaded late
-        return lambda _: ()
+        return lambda one: (_of_any if is_users(one) else _of_nothing)(one)
+    if derives(kind, ModuleType) or of_graph(kind):  # a module that is loaded late; a graph has what it has captured
+        return _of_nothing
     if derives(kind, BaseException):
         return _of_exception
     if keras.has_parts(kind):
         return _of_keras
     if stands_in(kind):
         return _of_stand_in
-    if of_graph(kind):  # the graph has itself what it has captured
-        return lambda _: ()
-    if kind is getattr(sys.modules.get("numpy"), "ndarray", None):
-        return _of_ndarray
-    return None
+    return _of_ndarray if kind is getattr(sys.modules.get("numpy"), "ndarray", None) else None
 
 
-def of_frame(frame: FrameType, kind: Kind) -> Iterator[Child]:
-    """Return the variables of a function that runs or has run, then what it was computing."""
+def of_frame(frame: FrameType, running: str = "") -> Iterator[Child]:
+    """Yield the variables of a function, then what it was computing.
+
+    Args:
+        frame: the function's frame.
+        running: what follows its name if it is running now.
+    """
     name = frame.f_code.co_name
+    within = f"in {'the cell' if name == '<module>' else f'{name}()'}{running}"
     for variable, value in local_variables(frame).items():
-        yield Step(variable, Scope(kind, name)), value
+        yield Step(variable, within), value
     for value in gc.get_referents(frame):
-        yield Step(scope=Scope("temporary", name)), value
+        yield Step("", within), value
 
 
 def _of_function(function: FunctionType) -> Iterator[Child]:
-    scope = Scope("closure", function.__name__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         for value in gc.get_referents(cell):  # none if it is empty
-            yield Step(name, scope), value
+            yield Step(name, "closed over by {}", function.__name__), value
     yield Step(".__defaults__"), function.__defaults__
     yield Step(".__kwdefaults__"), function.__kwdefaults__
-    for value in gc.get_referents(function):
-        yield None, value
+    yield from _of_any(function)
 
 
 def _of_exception(error: BaseException) -> Iterator[Child]:
     for name in ("__traceback__", "__cause__", "__context__"):
         yield Step(), vars(BaseException)[name].__get__(error)
-    for value in gc.get_referents(error):
-        yield None, value
+    yield from _of_any(error)
 
 
 def _of_traceback(traceback: TracebackType) -> Iterator[Child]:
-    yield from of_frame(traceback.tb_frame, "function")
+    yield from of_frame(traceback.tb_frame)
     yield Step(), traceback.tb_next
 
 
-def _of_suspended(kind: Kind, thing: Any, frame: FrameType | None) -> Iterator[Child]:
-    scope = Scope(kind, thing.__name__)
+def _of_suspended(within: str, thing: Any, frame: FrameType | None) -> Iterator[Child]:
     if frame is not None:  # it has not ended
         for variable, value in local_variables(frame).items():
-            yield Step(variable, scope), value
+            yield Step(variable, within, thing.__name__), value
         for value in (*gc.get_referents(frame), *gc.get_referents(thing)):
-            yield Step(scope=scope), value
-
-
-def _of_class(kind: type) -> Iterator[Child]:
-    if is_users(kind):
-        for value in gc.get_referents(kind):
-            yield None, value
+            yield Step("", within, thing.__name__), value
 
 
 def _of_keras(thing: object) -> Iterator[Child]:
     for text, value in keras.parts(thing):
         yield Step(text), value
-    for value in gc.get_referents(thing):
-        yield None, value
+    yield from _of_any(thing)
 
 
 def _of_stand_in(thing: object) -> Iterator[Child]:
     yield Step(), container(thing)
-    for value in gc.get_referents(thing):
-        yield None, value
+    yield from _of_any(thing)
 
 
 def _of_ndarray(array: Any) -> Iterator[Child]:
@@ -148,12 +138,21 @@ def _of_ndarray(array: Any) -> Iterator[Child]:
             yield Step(f".flat[{number}]"), value
 
 
-_CHILDREN: dict[int, Callable[[Any], Iterable[Child]]] = {
+def _of_any(thing: object) -> Iterator[Child]:
+    for value in gc.get_referents(thing):
+        yield None, value
+
+
+def _of_nothing(_: object) -> Iterator[Child]:
+    return iter(())
+
+
+_CHILDREN: dict[int, Callable[[Any], Iterator[Child]]] = {
     id(FunctionType): _of_function,
     id(TracebackType): _of_traceback,
-    id(GeneratorType): lambda one: _of_suspended("generator", one, one.gi_frame),
-    id(CoroutineType): lambda one: _of_suspended("coroutine", one, one.cr_frame),
-    id(AsyncGeneratorType): lambda one: _of_suspended("generator", one, one.ag_frame),
+    id(GeneratorType): lambda one: _of_suspended("in the generator {}", one, one.gi_frame),
+    id(CoroutineType): lambda one: _of_suspended("in the coroutine {}", one, one.cr_frame),
+    id(AsyncGeneratorType): lambda one: _of_suspended("in the generator {}", one, one.ag_frame),
 }
 """By the id of the class: one of the user's need not have a hash."""
 
@@ -188,7 +187,7 @@ _LONGEST = 40
 
 
 class Labels:
-    """The labels of the ways from objects; each object's are found once. It keeps no object."""
+    """The steps from objects to what they refer to; each object's are found once. It keeps no object."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], dict[int, Step]] = {}
@@ -220,16 +219,18 @@ def _from_namespace(owner: object | None, holder: Any) -> dict[int, Step]:
 
 def _steps(holder: Any) -> dict[int, Step]:
     """Return the steps to all that an object refers to, by the ids of those."""
-    own, hides = attributes(holder), not is_users(type(holder))
+    kind: type = type(holder)
+    children = children_of(kind)
+    own = _first((value, step) for step, value in (children(holder) if children else ()) if step is not None)
     # What an object's class and its dictionary have, it has itself.
-    through = {id(namespace(holder)): _NOTHING} | ({} if is_a(holder, type) else {id(type(holder)): _NOTHING})
-    return through | _attributes(own, hides=hides) | _elements(holder)
+    through = {id(namespace(holder)): _NOTHING} | ({} if is_a(holder, type) else {id(kind): _NOTHING})
+    return through | _attributes(attributes(holder), hides=not is_users(kind)) | _elements(holder) | own
 
 
 def _elements(holder: Any) -> dict[int, Step]:
     """Return the steps to the elements of a container; those of a set cannot be written."""
     if is_a(holder, dict):
-        return _first((value, Step(f"[{key_text(key)}]")) for key, value in items(holder))
+        return _first((value, Step(f"[{_key_text(key)}]")) for key, value in items(holder))
     if is_a(holder, tuple) and (fields := _fields(type(holder))):
         named = zip(fields, tuple.__iter__(holder), strict=False)
         return _first((value, Step(f".{field}")) for field, value in named)
@@ -266,10 +267,10 @@ def _fields(kind: type) -> tuple[str, ...]:
     return ()
 
 
-def key_text(key: object) -> str:
+def _key_text(key: object) -> str:
     """Return a key as it is written between brackets; of an object with code of its own, the name of its class."""
     if type(key) is tuple and all(id(type(part)) in _WRITABLE for part in key):
-        return ", ".join(map(key_text, key)) if key else "()"
+        return ", ".join(map(_key_text, key)) if key else "()"
     if id(type(key)) not in _WRITABLE:
         return f"<{class_name(type(key))}>"
     text = repr(key)

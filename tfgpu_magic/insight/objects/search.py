@@ -8,112 +8,112 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from dataclasses import dataclass
+from itertools import islice, takewhile
 from typing import TypeAlias
 
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.tensorflow import keras
 from tfgpu_magic.insight.objects import roots
-from tfgpu_magic.insight.objects.accounts import Arrays, Buffer, Device, Group, buffers, merge_overlapping
-from tfgpu_magic.insight.objects.names import NOWHERE, Name, NamedMemory, Scope, Step
+from tfgpu_magic.insight.objects.accounts import (
+    Account,
+    Arrays,
+    Buffer,
+    Device,
+    Path,
+    accounts,
+    merge_overlapping,
+    size_rests,
+)
+from tfgpu_magic.insight.objects.names import NamedMemory, Step, make_name
 from tfgpu_magic.insight.objects.references import LEAVES, Child
-from tfgpu_magic.insight.objects.walk import MOST_NAMES, Walk
+from tfgpu_magic.insight.objects.walk import MOST_NAMES, NOWHERE, Walk
 from tfgpu_magic.policy.process_state import Stage
 
 Identity: TypeAlias = "tuple[object, ...]"
 """What tells an array from all others for as long as it is there."""
 
-_NAMELESS, _CAPTURED = Name(), Name((), (Scope("captures"),))
+_CAPTURED = Step(within="captured by a tf.function that no name leads to", root="captured")
 
 
-class Search:
-    """All arrays of this process on GPUs, and the ways to them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """All arrays of this process on GPUs, and how they are reached. It keeps none of them.
 
     Attributes:
-        in_use: the bytes that each framework has in use on each GPU, by its own figure.
+        rows: the arrays, the largest first; none shares memory with another.
+        paths: the path to each; empty of one to which nothing leads.
+        identities: the identities of the arrays that have the memory of each row.
+        accounts: the bytes that each framework has in use on each GPU.
         silent: the names of frameworks that use a GPU and do not tell which objects are theirs.
-        buffers: the memory of the arrays, the largest first; none shares memory with another.
-        gave_up: whether there were too many objects to find the ways to all arrays.
+        shapes: the shapes of all variables.
+        gave_up: whether there were too many objects to find the paths to all arrays.
     """
 
-    def __init__(self) -> None:
-        (arrays, self.silent), self.in_use = _arrays(), bytes_in_use()
-        self._walk = _walked(arrays)
-        self.gave_up = self._walk.gave_up
-        places = [self._walk.place(one.thing) for _, one in arrays]
-        reached_first = sorted(range(len(arrays)), key=lambda at: (places[at] == NOWHERE, places[at]))
-        self._arrays = [arrays[at] for at in reached_first]
-        self._places = [places[at] for at in reached_first]
-        self.buffers = sorted(buffers(self._arrays, self.in_use), key=lambda one: (-one.size, one.arrays))
+    rows: tuple[NamedMemory, ...]
+    paths: tuple[Path, ...]
+    identities: tuple[frozenset[Identity], ...]
+    accounts: tuple[Account, ...]
+    silent: tuple[str, ...]
+    shapes: frozenset[tuple[int, ...]]
+    gave_up: bool
 
-    @property
-    def shapes(self) -> frozenset[tuple[int, ...]]:
-        """The shapes of all variables."""
-        return frozenset(array.shape for _, array in self._arrays if array.what == "variable")
 
-    @property
-    def leaves(self) -> list[int]:
-        """The place in the tree of the array by which each memory is named; `NOWHERE` if no way leads to it."""
-        return [
-            next((self._places[one] for one in buffer.arrays if self._places[one] != NOWHERE), NOWHERE)
-            for buffer in self.buffers
-        ]
-
-    @property
-    def parents(self) -> Sequence[int]:
-        """The tree of the ways to the arrays: the place of what leads to each object."""
-        return self._walk.parents
-
-    def holdings(self, groups: Iterable[Group]) -> Iterator[NamedMemory]:
-        """Return the memory of groups, with the names that lead there."""
-        for one in groups:
-            yield self._alone(one.members[0]) if len(one.members) == 1 else self._together(one)
-
-    def buffers_of(self, identities: set[Identity]) -> list[Buffer]:
-        """Return the memory of certain arrays, as far as they are still there."""
-        return [
-            one for one in self.buffers if any(identity(*self._arrays[array]) in identities for array in one.arrays)
-        ]
-
-    def _alone(self, buffer: Buffer) -> NamedMemory:
-        array = self._arrays[buffer.arrays[0]][1]
-        written = (name for name in self._names(buffer) if name.parts and not name.inner)
-        different = dict.fromkeys(islice(written, 1 + MOST_NAMES))  # an array may have very many views
-        first, *others = different or [next(self._names(buffer), _CAPTURED if array.captured else _NAMELESS)]
-        return NamedMemory(
-            name=first,
-            others=tuple(others),
-            framework=buffer.on[0],
-            device=array.device,
-            what=array.what,
-            dtype=array.dtype,
-            shape=array.shape,
-            size=buffer.size,
-            rest=array.rest,
+def search() -> Found:
+    """Find all arrays on GPUs, and the paths to them. Python collects no garbage meanwhile."""
+    with collection_paused():
+        (arrays, silent), in_use = _arrays(), bytes_in_use()
+        walk = _walked(arrays)
+        places = {id(array.thing): walk.place(array.thing) for _, array in arrays}
+        arrays.sort(key=lambda one: (places[id(one[1].thing)] == NOWHERE, places[id(one[1].thing)]))
+        buffers = size_rests(merge_overlapping(arrays), arrays, in_use)
+        buffers.sort(key=lambda one: (-one.size, one.arrays))
+        named = [_named(one, [arrays[at][1] for at in one.arrays], walk) for one in buffers]
+        return Found(
+            rows=tuple(row for row, _ in named),
+            paths=tuple(path for _, path in named),
+            identities=tuple(frozenset(identity(*arrays[at]) for at in one.arrays) for one in buffers),
+            accounts=tuple(accounts(buffers, in_use)),
+            silent=silent,
+            shapes=frozenset(array.shape for _, array in arrays if array.what == "variable"),
+            gave_up=walk.gave_up,
         )
 
-    def _together(self, group: Group) -> NamedMemory:
-        """Return the memory of several arrays by one name."""
-        kinds = {self._arrays[one.arrays[0]][1].what for one in group.members}
-        framework, device = group.members[0].on
-        return NamedMemory(
-            name=self._walk.name(group.place),
-            framework=framework,
-            device=device,
-            what=kinds.pop() if len(kinds) == 1 else "array",
-            size=group.size,
-            count=len(group.members),
-            partial=group.partial,
-        )
 
-    def _names(self, buffer: Buffer) -> Iterator[Name]:
-        """Return the names of the arrays that have a memory, the best of each first; none if no way leads to one."""
-        for array in buffer.arrays:
-            place, part = self._places[array], self._arrays[array][1].part
-            if place != NOWHERE:
-                for one in (self._walk.name(place), *self._walk.others(place)):
-                    yield Name((*one.parts, part), one.scopes) if part and one.parts and not one.inner else one
+def _named(buffer: Buffer, arrays: Sequence[Array], walk: Walk) -> tuple[NamedMemory, Path]:
+    """Return the row of memory, and the path to the array by which it is named.
+
+    Args:
+        buffer: the memory.
+        arrays: the arrays that have it, those with the best names first.
+        walk: the walk to them.
+    """
+    first = arrays[0]
+    names = (make_name(path) for path in _paths(arrays, walk))
+    different = dict.fromkeys(islice((name for name in names if name.parts and not name.inner), 1 + MOST_NAMES))
+    path = next(_paths(arrays, walk), [_CAPTURED] if first.captured else [])
+    name, *others = different or [make_name(path)]
+    row = NamedMemory(
+        name=name,
+        others=tuple(others),
+        framework=buffer.on[0],
+        device=first.device,
+        what=first.what,
+        dtype=first.dtype,
+        shape=first.shape,
+        size=buffer.size,
+        rest=first.rest,
+    )
+    return row, tuple(takewhile(lambda step: not step.inner, (one for one in path if one.text or one.within)))
+
+
+def _paths(arrays: Sequence[Array], walk: Walk) -> Iterator[list[Step]]:
+    """Yield the paths to arrays, the best of each first; an array may have very many views."""
+    for array in arrays:
+        place, part = walk.place(array.thing), [Step(array.part)] if array.part else []
+        if place != NOWHERE:
+            yield from ([*path, *part] for path in (walk.path(place), *walk.other_paths(place)))
 
 
 def identity(framework: str, array: Array) -> Identity:

@@ -14,11 +14,11 @@ from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.answer import Answer, Part, grid
 from tfgpu_magic.ground.message import Line, Message, msg
 from tfgpu_magic.ground.units import MIB, rounded
-from tfgpu_magic.insight.objects.accounts import Account, Buffer, Group, accounts, groups
-from tfgpu_magic.insight.objects.search import Identity, Search, collection_paused
+from tfgpu_magic.insight.objects.accounts import Account, fold
+from tfgpu_magic.insight.objects.search import Identity, search
 
 if TYPE_CHECKING:
-    from tfgpu_magic.insight.objects.names import Name, NamedMemory, Scope
+    from tfgpu_magic.insight.objects.names import Name, NamedMemory
 
 _HEADS = ("<Name", ">Size", "<What", "<On")  # where there is little room, the last are out of sight first
 _NOTHING = msg("Nothing of this process takes memory of a GPU.")
@@ -40,20 +40,6 @@ _SOME = MIB
 """Bytes from which on what is unaccounted, or counted twice, is worth a sentence."""
 _WORTH = 0.01
 """The part of what is in use from which on what is unaccounted has a row."""
-
-_WHERE = {
-    "error": "kept by the last error",
-    "result": "the last cell's result, kept by IPython",
-    "running": "in {}, which is running",
-    "function": "in {}",
-    "closure": "closed over by {}",
-    "generator": "in the generator {}",
-    "coroutine": "in the coroutine {}",
-    "temporary": "a temporary of {}",
-    "holder": "kept by {}",
-    "captures": "captured by a tf.function that no name leads to",
-}
-_CALLED = ("running", "function", "temporary")
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -120,23 +106,16 @@ def tensors(*, everything: bool = False) -> Tensors:
         What holds the memory, for all frameworks that use a GPU, the largest first, sizes in bytes; and what each
         framework has in use on each GPU by its own figure. It keeps nothing alive.
     """
-    with collection_paused():
-        search = Search()
-        found = groups(search.buffers, search.leaves, search.parents, everything=everything)
-        return Tensors(
-            holdings=tuple(search.holdings(found)),
-            accounts=tuple(accounts(search.buffers, search.in_use)),
-            silent=search.silent,
-            gave_up=search.gave_up,
-        )
+    found = search()
+    rows = found.rows if everything else fold(found.rows, found.paths)
+    return Tensors(holdings=tuple(rows), accounts=found.accounts, silent=found.silent, gave_up=found.gave_up)
 
 
 def largest_holders() -> tuple[Tensors, frozenset[tuple[int, ...]]]:
     """Return the same rows, and the shapes of all variables; for an error's handler: it raises nothing."""
-    with contextlib.suppress(Exception), collection_paused():  # the user's own error is what must be seen
-        search = Search()
-        found = groups(search.buffers, search.leaves, search.parents, everything=False)
-        return Tensors(holdings=tuple(search.holdings(found)), gave_up=search.gave_up), search.shapes
+    with contextlib.suppress(Exception):  # the user's own error is what must be seen
+        found = search()
+        return Tensors(holdings=tuple(fold(found.rows, found.paths)), gave_up=found.gave_up), found.shapes
     return Tensors(), frozenset()
 
 
@@ -144,16 +123,11 @@ def remaining_arrays(identities: set[Identity]) -> Tensors:
     """Return those of certain arrays that are still there, with their names.
 
     Args:
-        identities: what tells them from all others.
+        identities: the identities of the arrays.
     """
-    with collection_paused():
-        search = Search()
-        return _each(search, search.buffers_of(identities))
-
-
-def _each(search: Search, buffers: Sequence[Buffer]) -> Tensors:
-    holdings = search.holdings(Group(members=(one,)) for one in buffers)
-    return Tensors(holdings=tuple(holdings), gave_up=search.gave_up)
+    found = search()
+    still = (row for row, its in zip(found.rows, found.identities, strict=True) if its & identities)
+    return Tensors(holdings=tuple(still), gave_up=found.gave_up)
 
 
 def name_text(name: Name, others: Sequence[Name] = ()) -> str:
@@ -163,20 +137,14 @@ def name_text(name: Name, others: Sequence[Name] = ()) -> str:
         name: the name.
         others: other names that lead to it.
     """
-    parts = [f"{name.expression} (inside)" if name.inner and name.parts else name.expression]
-    parts += map(_where, name.scopes)
+    parts = [f"{name.expression} (inside)" if name.inner and name.parts else name.expression, *name.within]
     text = phrases.plain(", ".join(part for part in parts if part) or "no name leads to it", longest=_LONGEST)
     return f"{text}; also {'; '.join(map(name_text, others))}" if others else text
 
 
-def _where(scope: Scope) -> str:
-    of = scope.of if scope.kind not in _CALLED else "the cell" if scope.of == "<module>" else f"{scope.of}()"
-    return _WHERE[scope.kind].format(of)
-
-
 def row_text(one: NamedMemory) -> str:
     """Write what a row is called."""
-    named = one.name.parts or one.name.scopes or not one.partial
+    named = one.name.parts or one.name.within or not one.partial
     return name_text(one.name, one.others) if named else "others"
 
 

@@ -178,7 +178,7 @@ def _deletion(case: Explanation, reads: Collection[str]) -> Remedy | None:
     pool, size, values = case.pool, case.shortage.size, roots.notebook_names()
     if pool is None or pool.limit is None or size is None or case.cause not in ("limit", "pool"):
         return None
-    named = dict.fromkeys(one.name.parts[0] for one in case.biggest if one.name.parts and not one.name.scopes)
+    named = dict.fromkeys(one.name.parts[0] for one in case.biggest if one.name.parts and not one.name.within)
     for name in [name for name in named if name in values][:2]:
         if name not in reads or type(values[name]) in _CONTAINERS:
             freed = bytes_held_alone(name, (pool.framework, pool.name))

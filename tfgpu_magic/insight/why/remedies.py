@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
@@ -16,7 +15,7 @@ from tfgpu_magic.ground import TENSORFLOW
 from tfgpu_magic.ground.message import Line, msg
 from tfgpu_magic.ground.rows import Notebook
 from tfgpu_magic.ground.units import exact, rounded
-from tfgpu_magic.insight.objects.names import NamedMemory, Scope
+from tfgpu_magic.insight.objects.names import NamedMemory
 from tfgpu_magic.insight.why.explanation import LIBRARY_ROOM, Remedy
 from tfgpu_magic.isolate import leasing
 from tfgpu_magic.policy import fit, parser
@@ -25,7 +24,6 @@ from tfgpu_magic.policy.memory import LEAST_LIMIT, context_bytes, reserve_bytes,
 if TYPE_CHECKING:
     from tfgpu_magic.ground.rows import ProcessRow
     from tfgpu_magic.ground.snapshot import Snapshot
-    from tfgpu_magic.insight.objects.names import Name
     from tfgpu_magic.insight.why.explanation import Explanation
     from tfgpu_magic.policy.decide import Frameworks
     from tfgpu_magic.policy.fit import Device
@@ -35,8 +33,6 @@ MOST = 3
 
 _HEADROOM = (Fraction(3, 2), Fraction(11, 10))
 """How much more than is known to be needed is asked for, the first that can be had: the rest of the cell wants some."""
-
-_RESULT = re.compile(r"Out\[(\d+)\]")
 
 
 def remedies(case: Explanation, trial: Trial) -> tuple[Remedy, ...]:
@@ -218,14 +214,8 @@ def _is_a_result(holding: NamedMemory, cell: int | None) -> bool:
 
     What the last error keeps does not count: once it is dropped, the same cell makes it again.
     """
-    return all(_gives_a_result(name, cell) for name in (holding.name, *holding.others))
-
-
-def _gives_a_result(name: Name, cell: int | None) -> bool:
-    if name.scopes:
-        return name.scopes == (Scope("result"),)
-    found = _RESULT.fullmatch(name.parts[0]) if name.parts else None
-    return found is not None and int(found[1]) != cell
+    names = (holding.name, *holding.others)
+    return all(name.root == "result" and name.parts[:1] != (f"Out[{cell}]",) for name in names)
 
 
 def _needs(case: Explanation) -> list[tuple[int, str]]:
