@@ -72,6 +72,13 @@ def test_what_ran_out_counts_with_what_it_asked_for() -> None:
     assert "In [16] ran out of memory: how much it would have taken is not known." in repr(answer)
 
 
+def test_after_pick_the_next_notebook_is_to_pick_too(machine: Machine) -> None:
+    used = "from tests.insight.programs import take; import tensorflow as tf; x = take(800)"
+    *_, seen = run(machine, cells, "%tf_gpu pick; growth", used, "%tf_gpu measure --fit")
+
+    assert "%tf_gpu pick; limit 1.2GiB" in seen.value
+
+
 def test_a_peak_that_the_user_has_reset_counts(machine: Machine) -> None:
     first = "from tests.insight.programs import take; import tensorflow as tf"
     measured = "x = take(800); del x; tf.config.experimental.reset_memory_stats('GPU:0')"

@@ -11,8 +11,7 @@ from itertools import pairwise
 
 from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.units import rounded
-from tfgpu_magic.insight.measurement import peak_text, pool_name
-from tfgpu_magic.insight.timeline import CellUse
+from tfgpu_magic.insight.measurement import Measurement, peak_text, pool_name
 
 WIDTH, HEIGHT = 600, 100
 """The size of the box in its own units; it is drawn as wide as there is room."""
@@ -68,7 +67,7 @@ class Curve:
     name: str
     points: tuple[tuple[float, int], ...]
     limit: int | None = None
-    cells: tuple[CellUse, ...] = ()
+    cells: tuple[Measurement, ...] = ()
 
     @property
     def highest(self) -> int:
@@ -126,7 +125,7 @@ def draw(curve: Curve) -> str:
 
 
 def _shapes(
-    curve: Curve, points: Sequence[tuple[float, int]], cells: Sequence[CellUse], scale: _Scale
+    curve: Curve, points: Sequence[tuple[float, int]], cells: Sequence[Measurement], scale: _Scale
 ) -> Iterator[str]:
     """Draw what is in use, the cells that used it, and the limit."""
     along = " L".join(f"{scale.x(at):.1f} {scale.y(in_use):.1f}" for at, in_use in points)
@@ -141,7 +140,7 @@ def _shapes(
         yield f'<line x1="0" x2="{WIDTH}" y1="{level}" y2="{level}"/>'
 
 
-def _slots(points: Sequence[tuple[float, int]], cells: Sequence[CellUse], scale: _Scale) -> Iterator[str]:
+def _slots(points: Sequence[tuple[float, int]], cells: Sequence[Measurement], scale: _Scale) -> Iterator[str]:
     """Draw a slot around each point, which says on hover what is known of that time."""
     times = [at for at, _ in points]
     middles = [times[0], *((a + b) / 2 for a, b in pairwise(times)), scale.end]
@@ -152,7 +151,7 @@ def _slots(points: Sequence[tuple[float, int]], cells: Sequence[CellUse], scale:
         yield f'<i class="tfgpu-{side}" style="flex:{scale.x(right) - scale.x(left):.1f}" data-said="{said}"></i>'
 
 
-def _cell_text(cell: CellUse) -> str:
+def _cell_text(cell: Measurement) -> str:
     peaks = ", ".join(f"{pool_name(pool.framework, pool.name)} peak {peak_text(pool)}" for pool in cell.pools)
     return f"{cell_name(cell)}, {peaks}: {cell_title(cell, 40)}"
 
@@ -184,15 +183,15 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _WIDTH = 40  # characters
 
 
-def cell_name(cell: CellUse) -> str:
+def cell_name(cell: Measurement) -> str:
     """Write a cell's number: ``In [5]``."""
-    return "a cell" if cell.number is None else f"In [{cell.number}]"
+    return "a cell" if cell.cell is None else f"In [{cell.cell}]"
 
 
-def cell_title(cell: CellUse, longest: int) -> str:
+def cell_title(cell: Measurement, longest: int) -> str:
     """Write a cell's title; of a longer one the beginning, which says most."""
-    whole = len(cell.title) <= longest
-    return phrases.plain(cell.title if whole else cell.title[: longest - 1], longest=longest) + ("" if whole else "…")
+    whole = len(cell.what) <= longest
+    return phrases.plain(cell.what if whole else cell.what[: longest - 1], longest=longest) + ("" if whole else "…")
 
 
 def _clock(at: float, other: float) -> str:
@@ -200,13 +199,13 @@ def _clock(at: float, other: float) -> str:
     return time.strftime("%H:%M:%S" if abs(at - other) < 86400 else "%Y-%m-%d %H:%M", time.localtime(at))
 
 
-def _height(cell: CellUse) -> int:
+def _height(cell: Measurement) -> int:
     """Return the most that a cell is known to have used; pools on one GPU may have had their peaks at other times."""
     peaks = [pool.peak for pool in cell.pools if pool.exact]
     return max([*peaks, sum(pool.before for pool in cell.pools), sum(pool.after for pool in cell.pools)])
 
 
-def _highest_cells(cells: list[CellUse]) -> list[CellUse]:
+def _highest_cells(cells: list[Measurement]) -> list[Measurement]:
     """Return the cells that are drawn, in the order of time: of too many the highest."""
     return sorted(sorted(cells, key=_height)[-DRAWN:], key=lambda cell: cell.began)
 

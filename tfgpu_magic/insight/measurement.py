@@ -11,7 +11,7 @@ from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.units import rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Container, Iterable
 
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.ground.snapshot import Snapshot
@@ -45,6 +45,19 @@ class PoolUse(NamedTuple):
     peak: int
     exact: bool = True
     limit: int | None = None
+
+    @classmethod
+    def between(cls, framework: str, before: Pool | None, after: Pool) -> PoolUse:
+        """Return what happened in a pool; one that was not there before was empty.
+
+        Args:
+            framework: the framework's name for people.
+            before: the counters at the beginning.
+            after: the counters at the end, with the peak since the beginning.
+        """
+        first = 0 if before is None else before.in_use
+        figures = {"before": first, "after": after.in_use, "peak": after.peak, "exact": after.exact}
+        return cls(framework, after.name, after.gpu, **figures, limit=after.limit)
 
     @property
     def delta(self) -> int:
@@ -93,6 +106,8 @@ class Measurement(Answer):
         error: the name of the class of the error that ended it; empty if none did.
         simulated: whether the GPUs are those of a simulated machine.
         what: what was measured, as people call it; empty if that is plain.
+        cell: the number of the cell that it is, as in ``In [5]``; None if it is none, or has none.
+        began: when it began, in seconds since the epoch.
     """
 
     seconds: float
@@ -104,6 +119,13 @@ class Measurement(Answer):
     error: str = ""
     simulated: bool = False
     what: str = ""
+    cell: int | None = None
+    began: float = 0.0
+
+    @property
+    def ended(self) -> float:
+        """When it ended, in seconds since the epoch."""
+        return self.began + self.seconds
 
     @property
     def peak(self) -> int:
@@ -125,29 +147,6 @@ class Measurement(Answer):
     def _parts(self) -> Iterable[Part | Message | str]:
         tables = grid(_HEADS, _pools(self), long=True), grid(_HELD_HEADS, _held(self))
         return [headline(str(_summary(self))), *tables, *_remarks(self)]
-
-
-def pool_uses(framework: str, before: Mapping[str, Pool], after: Iterable[Pool]) -> tuple[PoolUse, ...]:
-    """Return what happened in each pool; one that was not there before was empty.
-
-    Args:
-        framework: the framework's name for people.
-        before: the counters at the beginning, by name.
-        after: the counters at the end, with the peaks since the beginning.
-    """
-    return tuple(
-        PoolUse(
-            framework=framework,
-            name=one.name,
-            gpu=one.gpu,
-            before=before[one.name].in_use if one.name in before else 0,
-            after=one.in_use,
-            peak=one.peak,
-            exact=one.exact,
-            limit=one.limit,
-        )
-        for one in after
-    )
 
 
 def held_changes(pid: int, before: Snapshot, after: Snapshot, using: Container[str]) -> tuple[HeldChange, ...]:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.frameworks import registry
+from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.ground import TENSORFLOW, phrases
 from tfgpu_magic.ground.answer import Document, grid, headline
 from tfgpu_magic.ground.message import Message, msg
@@ -16,6 +17,7 @@ from tfgpu_magic.insight.objects.search import extents
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.machine.see import DRIVER_TIMEOUT, look
 from tfgpu_magic.policy.memory import context_bytes, round_up
+from tfgpu_magic.policy.requests.pick import Pick
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -90,6 +92,8 @@ def recommend(
     snapshot: Snapshot,
     failed: Explanation | None = None,
     arrays: Mapping[Device, tuple[int, int]] = MappingProxyType({}),
+    *,
+    picks: bool = False,
 ) -> Recommendation:
     """Return how much to ask for.
 
@@ -98,6 +102,7 @@ def recommend(
         snapshot: the machine's GPUs.
         failed: what ran out last, which no peak shows.
         arrays: of each pool the bytes of the largest array that is there now, and those over which all are spread.
+        picks: whether the session's policy picks its GPUs, as the next one's then does.
     """
     peaks = {
         name: [one._replace(peak=_most_needed(one, failed)) for one in counters] for name, counters in peaks.items()
@@ -112,7 +117,7 @@ def recommend(
     ]
     magic: Magic = "tf_gpu" if all(need.framework == TENSORFLOW for need in needs) else "gpu"
     others = {gpu.label for gpu in snapshot.gpus if not gpu.mig} - {need.gpu for need in needs}
-    return Recommendation(tuple(needs), magic, _words(needs, magic, hides=bool(others)))
+    return Recommendation(tuple(needs), magic, _words(needs, magic, hides=bool(others), picks=picks))
 
 
 def _most_needed(pool: Pool, failed: Explanation | None) -> int:
@@ -151,8 +156,8 @@ def _need(framework: str, gpu: Gpu, counters: Sequence[Pool], arrays: Mapping[De
     )
 
 
-def _words(needs: Sequence[Need], magic: Magic, *, hides: bool) -> str:
-    """Return the words that limit each GPU to what is needed of it, and hide those of which nothing is."""
+def _words(needs: Sequence[Need], magic: Magic, *, hides: bool, picks: bool) -> str:
+    """Return the policy that limits each GPU to what is needed of it, and hides those of which nothing is."""
     gpus = list(dict.fromkeys(need.gpu for need in needs))
     if not gpus:
         return ""
@@ -164,6 +169,7 @@ def _words(needs: Sequence[Need], magic: Magic, *, hides: bool) -> str:
     # Each framework may take the whole limit; of several logical GPUs the other frameworks know nothing.
     most = {gpu: max(sum(need.limits) for need in found) for gpu, found in here.items()}
     if len(set(most.values())) == 1:
+        chosen = [str(Pick(len(gpus)))] if picks else chosen
         return "; ".join([*chosen, f"limit {exact(next(iter(most.values())))}"])
     return "; ".join([*chosen, f"limit {' '.join(f'{gpu}={exact(limit)}' for gpu, limit in most.items())}"])
 
@@ -172,7 +178,8 @@ def recommendation() -> Document:
     """Return how much to ask for; the driver is asked for the GPUs' numbers and sizes."""
     snapshot = look(DRIVER_TIMEOUT)
     failed = explaining.explain_last().explanation
-    found = recommend(registry.session_peaks(), snapshot, failed, extents())
+    picks = isinstance(RUNTIME.current.asked.choice, Pick)
+    found = recommend(registry.session_peaks(), snapshot, failed, extents(), picks=picks)
     return as_document(found, failed, trouble=snapshot.error or "", simulated=snapshot.simulated)
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from tfgpu_magic.insight import recommend
 from tfgpu_magic.insight.measurement import PoolUse
 from tfgpu_magic.insight.measuring import Measuring
 from tfgpu_magic.insight.session import cell_line
-from tfgpu_magic.insight.timeline import TIMELINE, CellUse
+from tfgpu_magic.insight.timeline import TIMELINE
 
 LEAST = 64 * MIB
 """Bytes by which a cell has to change a pool for a line below it, if not said otherwise."""
@@ -39,31 +38,32 @@ class Tracker(CellWatch):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self.least = LEAST
-        self._begun: list[tuple[str, float, Measuring]] = []  # titles, times; a cell may run others, as `%run` does
+        self._begun: list[tuple[str, Measuring]] = []  # by their titles; a cell may run others, as `%run` does
         self._highest: dict[tuple[str, str], int] = {}
 
     def stop(self) -> None:
         """Track no more; what was tracked stays."""
         super().stop()
         while self._begun:
-            self._begun.pop()[2].__exit__(None, None, None)
+            self._begun.pop()[1].__exit__(None, None, None)
 
     def _before(self, info: Any) -> None:
-        now, measuring = time.time(), Measuring(driver=False)
+        global _shown
+        _shown, measuring = False, Measuring(driver=False)
         TIMELINE.sample(measuring.__enter__().at_beginning)
-        self._begun.append((title(info.raw_cell or "")[:LONGEST], now, measuring))
+        self._begun.append((title(info.raw_cell or "")[:LONGEST], measuring))
 
     def _after(self, result: Any) -> None:
         if not self._begun:  # the cell that said `track on`
             return
-        text, began, measuring = self._begun.pop()
+        text, measuring = self._begun.pop()
         measuring.__exit__(None, None, None)
-        pools = measuring.result.pools
-        TIMELINE.sample(pools)
         number, error = _outcome(result)
-        TIMELINE.add_cell(CellUse(number, text, began, time.time(), pools, error))
-        changed = tuple(pool for pool in pools if self._is_much(pool))
-        if changed:
+        use = replace(measuring.result, what=text, cell=number, error=error)
+        TIMELINE.sample(use.pools)
+        TIMELINE.add_cell(use)
+        changed = tuple(pool for pool in use.pools if self._is_much(pool))
+        if changed and not _shown:
             display(cell_line(changed))  # type: ignore[no-untyped-call]  # IPython's
 
     def _is_much(self, pool: PoolUse) -> bool:
@@ -115,6 +115,7 @@ class CellMeasure(CellWatch):
         self._within += 1
 
     def _after(self, result: Any) -> None:
+        global _shown
         if self._within:
             self._within -= 1
             return
@@ -127,6 +128,7 @@ class CellMeasure(CellWatch):
         error = getattr(result, "error_in_exec", None)
         self._measuring.__exit__(type(error) if error else None, error, None)
         measured = replace(self._measuring.result, error=_outcome(result)[1])
+        _shown = True
         display(measured)  # type: ignore[no-untyped-call]  # IPython's
         if self._fit:
             display(recommend.recommendation())  # type: ignore[no-untyped-call]  # IPython's
@@ -136,6 +138,9 @@ class CellMeasure(CellWatch):
 
 _tracker: Tracker | None = None
 """The one that tracks, if any."""
+
+_shown = False
+"""Whether the cell that ends has its measurement below it, which says what a line would."""
 
 
 def start(shell: Any, least: int) -> None:

@@ -22,6 +22,9 @@ FRESH = 30.0
 LOOK_TIMEOUT = 0.5
 """Seconds that Tab waits for the GPUs; without them it offers all but their numbers."""
 
+FIRST = ("limit", "growth", "pick", "top")
+"""The commands that most people want, which come first; the others follow in the order of the help."""
+
 _gpus: tuple[float, list[str]] = (-FRESH, [])
 
 _LINE = re.compile(r"\s*(?:(?P<percent>%{0,2})tf_gpu|(?P<other>%{1,2})gpu)(?P<rest>\s+(?![=.(\[]).*|\s+)", re.DOTALL)
@@ -45,7 +48,7 @@ def in_context(line: str) -> dict[str, Any]:
     if found is None:
         return {"completions": []}
     words = [completer.SimpleCompletion(text=word, type="magic") for word in found.words]
-    return {"completions": words or _Nothing(), "suppress": True, "matched_fragment": found.fragment}
+    return {"completions": words or _Nothing(), "suppress": True, "matched_fragment": found.fragment, "ordered": True}
 
 
 def of_text(line: str, text: str) -> list[str]:
@@ -83,7 +86,8 @@ def _completion(line: str) -> Completion | None:
     fitting = [word for word in table.in_notebooks() if word.above or not above]
     first = next((word for word in fitting if name and name.lower() in word.names), None)
     if first is None:
-        found = [] if name or rest else [word.name for word in fitting]
+        names = [word.name for word in fitting]
+        found = [] if name or rest else [*(one for one in FIRST if one in names), *names]
     else:
         found = _behind(first, rest.split(), above=above)
     begun = (word for word in found if word.lower().startswith(fragment.lower()))

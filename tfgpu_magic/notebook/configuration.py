@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,12 @@ def lower_ceiling(text: str) -> str:
 def ceiling_in_force() -> str:
     """Return the ceiling of this process as text, or "" if there is none."""
     return "" if RUNTIME.ceiling is None else str(RUNTIME.ceiling)
+
+
+def sets_policy(cell: str) -> bool:
+    """Return whether a line of a cell sets a policy, and so says what is in force."""
+    names = "|".join(word.name for word in parser.POLICY_WORDS)
+    return re.search(rf"^\s*%(?:tf_)?gpu\s+(?:{names})\b", cell, re.MULTILINE | re.IGNORECASE) is not None
 
 
 def after_restart(words: str, others: str) -> str:

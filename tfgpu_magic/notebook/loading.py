@@ -48,8 +48,11 @@ if __name__ not in preload:
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Load the magics; ``%load_ext tfgpu_magic`` calls this.
 
-    It also applies the policy that the environment or the configuration gives.
+    It also applies the policy that the environment or the configuration gives. In a kernel that was restarted for a
+    policy, it has loaded them already.
     """
+    if magics_of(shell) is not None:
+        return
     magics = attach(shell)
     if host() == "cell":
         return
@@ -161,9 +164,11 @@ def _resume(words: str, others: str = "") -> None:
         others: that for the other frameworks; empty if nothing is asked of them.
     """
     shell = InteractiveShell.instance()
-    shell.run_line_magic("load_ext", "tfgpu_magic")
+    if magics_of(shell) is None:  # of IPython's own loading, `%load_ext` in a cell would say that it was done before
+        load_ipython_extension(shell)
     magics_of(shell).reporter.note_idle()  # this runs in no cell
-    _apply(shell, words, others, _print_later)  # what this request prints is seen by nobody
+    # What this request prints is seen by nobody; and a line of the first cell that sets a policy says it itself.
+    _apply(shell, words, others, functools.partial(_print_later, unless=configuration().sets_policy))
 
 
 def _apply(
@@ -193,12 +198,15 @@ def _print(shell: InteractiveShell, text: str, stream: TextIO) -> None:
         print(text, file=stream, flush=True)
 
 
-def _print_later(shell: InteractiveShell, text: str, stream: TextIO) -> None:
-    """Print a text in the next cell: while none is running, no output is shown."""
+def _print_later(
+    shell: InteractiveShell, text: str, stream: TextIO, unless: Callable[[str], object] = lambda _: False
+) -> None:
+    """Print a text in the next cell, unless that cell is one of some: while none is running, no output is shown."""
 
-    def show(_: Any) -> None:
+    def show(info: Any) -> None:
         shell.events.unregister("pre_run_cell", show)
-        print(text, file=stream)
+        if not unless(info.raw_cell or ""):
+            print(text, file=stream)
 
     shell.events.register("pre_run_cell", show)
 

@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.engine import engine
@@ -17,8 +16,8 @@ from tfgpu_magic.ground.rows import Notebook
 from tfgpu_magic.ground.units import exact, rounded
 from tfgpu_magic.insight.objects.names import NamedMemory
 from tfgpu_magic.insight.why.explanation import LIBRARY_ROOM, Remedy
-from tfgpu_magic.isolate import leasing
 from tfgpu_magic.policy import fit, parser
+from tfgpu_magic.policy.decide import decide
 from tfgpu_magic.policy.memory import LEAST_LIMIT, context_bytes, reserve_bytes, round_up, whole
 
 if TYPE_CHECKING:
@@ -267,7 +266,8 @@ class Trial:
             pid = without.process.pid
             snapshot = snapshot.without({pid}, snapshot.held_by(pid))
         with contextlib.suppress(Exception):  # it is refused, or cannot be checked, and so is not advised
-            plan = engine.foresee(words, self._asked, see=lambda: snapshot)
+            frameworks: Frameworks = "tensorflow" if self._framework == TENSORFLOW else "all"
+            plan = engine.foresee(words, frameworks, see=lambda: snapshot)
             limits = {part.framework: part.limits for part in plan.parts or ()}.get(self._framework, {})
             return self._has_room(plan.devices, need, limits, grows=plan.grows)
         return False
@@ -278,17 +278,10 @@ class Trial:
         It sees every GPU that this process sees, and uses the one that this process used.
         """
         with contextlib.suppress(Exception):  # as above
-            policy, seen = parser.parse(words), self._snapshot
-            devices = leasing.first(
-                partial(leasing.candidates, here, policy, seen) for here in leasing.nearest_first(seen)
-            )
-            here = [device for device in devices if device.gpu.uuid == self._gpu] or list(devices[:1])
-            return self._has_room(here, need, {}, grows=any(request.grows for request in policy.memory))
+            plan = decide(parser.parse(words), self._snapshot, engine.anew(self._snapshot), room=False)
+            here = [device for device in plan.devices if device.gpu.uuid == self._gpu] or plan.devices[:1]
+            return self._has_room(here, need, {}, grows=plan.grows)
         return False
-
-    @property
-    def _asked(self) -> Frameworks:
-        return "tensorflow" if self._framework == TENSORFLOW else "all"
 
     def _has_room(self, devices: Sequence[Device], need: int, limits: Mapping[str, int], *, grows: bool) -> bool:
         if fit.problems(devices) or fit.crowding(devices, grows=grows):
