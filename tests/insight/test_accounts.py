@@ -59,7 +59,7 @@ def test_what_shares_memory_counts_once(
 def test_a_name_has_alone_what_no_other_name_leads_to(monkeypatch: pytest.MonkeyPatch) -> None:
     own, common = SimpleNamespace(), SimpleNamespace()
     arrays = [(ON[0], array(size)[1]._replace(thing=thing)) for size, thing in ((MIB, own), (2 * MIB, common))]
-    monkeypatch.setattr(search, "_arrays", lambda: (arrays, ()))
+    monkeypatch.setattr(search, "_arrays", lambda: arrays)
     monkeypatch.setattr(roots, "notebook_names", lambda: {"model": [own, common], "batch": common})
 
     assert (search.bytes_held_alone("model", ON), search.bytes_held_alone("batch", ON)) == (MIB, 0)

@@ -23,7 +23,7 @@ from tfgpu_magic.frameworks.tensorflow import arrays as tensorflow_arrays
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.insight.objects.accounts import Account
 from tfgpu_magic.insight.objects.search import arrays_reached_from, search
-from tfgpu_magic.insight.objects.tensors import largest_holders, name_text, tensors
+from tfgpu_magic.insight.objects.tensors import name_text, tensors
 from tfgpu_magic.policy.process_state import Stage
 
 ENOUGH = 0.95
@@ -323,7 +323,7 @@ def test_in_an_errors_handler_it_tells_the_largest() -> None:
     try:
         fill()
     except tf.errors.ResourceExhaustedError:
-        names = [name_text(one.name) for one in largest_holders()[0].holdings[:2]]
+        names = [name_text(one.name) for one in tensors().holdings[:2]]
 
     assert names == [f"batches[{number}], in fill(), kept by the last error" for number in (0, 1)]
 

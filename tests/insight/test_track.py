@@ -78,7 +78,13 @@ def test_the_size_from_which_on_a_line_stands_can_be_said_anew_and_unloaded_ther
 def test_what_is_measured_below_a_cell_is_not_said_twice_and_the_line_that_calls_names_it(machine: Machine) -> None:
     grown = "kept = []\nfor _ in range(3):\n    kept.append(tf.zeros(100 * 2**18))"
     _, _, measured, plain, shown = run(
-        machine, cells, READY, "%tf_gpu track on", f"%%tf_gpu measure\n{grown}", grown.replace("kept", "more"), "%tf_gpu track"
+        machine,
+        cells,
+        READY,
+        "%tf_gpu track on",
+        f"%%tf_gpu measure\n{grown}",
+        grown.replace("kept", "more"),
+        "%tf_gpu track",
     )
 
     assert "300 MiB stayed." in measured.text

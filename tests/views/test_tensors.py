@@ -60,21 +60,19 @@ def test_arrays_that_come_to_more_than_is_in_use_are_explained() -> None:
     ]
 
 
-def test_several_frameworks_are_told_apart_and_a_silent_one_is_named() -> None:
+def test_several_frameworks_are_told_apart() -> None:
     taken = Tensors(
         holdings=(holding("x", MIB), holding("y", MIB, framework="JAX", device="cuda:0")),
         accounts=(
             Account(framework="JAX", device="cuda:0", in_use=None, found=MIB),
             Account(framework="TensorFlow", device="GPU:0", in_use=MIB, found=MIB),
         ),
-        silent=("Novum",),
     )
     text = repr(taken)
 
     assert "TensorFlow GPU:0" in text
     assert "JAX cuda:0" in text
     assert "JAX does not tell how much it has in use on cuda:0." in text
-    assert "Novum does not tell which objects hold its memory." in text
     assert "unaccounted" not in text
 
 
@@ -118,7 +116,7 @@ def test_that_tensorflow_keeps_it_is_said_unless_it_gives_back(given: dict[str, 
 def test_names_with_more_below_them_than_is_looked_through_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfgpu_magic.insight.objects.walk.MOST", 100)
     arrays = [("X", Array([], "tensor", "float32", (1,), 4, "GPU:0"))]
-    monkeypatch.setattr(search, "_arrays", lambda: (arrays, ()))
+    monkeypatch.setattr(search, "_arrays", lambda: arrays)
 
     assert arrays_reached_from([[[]]]) == (set(), False)
     assert arrays_reached_from([[[] for _ in range(200)]]) == (set(), True)

@@ -14,7 +14,7 @@ from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.insight.measurement import Measurement, peak_text, pool_name
 
 WIDTH, HEIGHT = 600, 100
-"""The size of the box in its own units; it is drawn as wide as there is room."""
+"""The size of the box in its own units. It is drawn as wide as there is room."""
 
 DRAWN = 240
 """Points and cells at most: more than there are pixels show nothing new."""
@@ -108,7 +108,7 @@ class _Scale:
 
 
 def draw(curve: Curve) -> str:
-    """Draw a curve as a figure of HTML; its page has `STYLE`."""
+    """Draw a curve as a figure of HTML, for a page that has `STYLE`."""
     points = _thin(curve.points)
     begin, end = points[0][0], max(points[-1][0], points[0][0] + 1.0)
     scale = _Scale(begin, end, max(curve.highest, curve.limit or 0 if curve.shows_limit else 0, 1))
@@ -189,7 +189,7 @@ def cell_name(cell: Measurement) -> str:
 
 
 def cell_title(cell: Measurement, longest: int) -> str:
-    """Write a cell's title; of a longer one the beginning, which says most."""
+    """Write a cell's title, of a longer one the beginning, which says most."""
     whole = len(cell.what) <= longest
     return phrases.plain(cell.what if whole else cell.what[: longest - 1], longest=longest) + ("" if whole else "…")
 
@@ -200,7 +200,7 @@ def _clock(at: float, other: float) -> str:
 
 
 def _height(cell: Measurement) -> int:
-    """Return the most that a cell is known to have used; pools on one GPU may have had their peaks at other times."""
+    """Return the most that a cell is known to have used. Pools on one GPU may have had their peaks at other times."""
     peaks = [pool.peak for pool in cell.pools if pool.exact]
     return max([*peaks, sum(pool.before for pool in cell.pools), sum(pool.after for pool in cell.pools)])
 
@@ -211,7 +211,7 @@ def _highest_cells(cells: list[Measurement]) -> list[Measurement]:
 
 
 def _thin(points: Sequence[tuple[float, int]], most: int = DRAWN) -> list[tuple[float, int]]:
-    """Return fewer points, each the highest of those that it stands for; the first and the last stay."""
+    """Return fewer points, each the highest of those that it stands for. The first and the last stay."""
     step = math.ceil(len(points) / most)
     if step == 1:
         return list(points)

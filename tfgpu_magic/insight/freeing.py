@@ -1,4 +1,4 @@
-"""Frees memory: of names, of what IPython keeps, of garbage and caches; and reports what became free."""
+"""Frees memory of names, of what IPython keeps, of garbage and caches, and reports what became free."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tfgpu_magic.ground.message import Line, Message, in_commas, joined, msg
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.insight.measuring import Measuring
 from tfgpu_magic.insight.objects import roots
-from tfgpu_magic.insight.objects.search import Identity, arrays_reached_from, ids_leading_to_arrays
-from tfgpu_magic.insight.objects.tensors import GAVE_UP, Tensors, name_text, remaining_arrays
+from tfgpu_magic.insight.objects.search import Identity, arrays_reached_from, ids_leading_to_arrays, search
+from tfgpu_magic.insight.objects.tensors import GAVE_UP, Tensors, name_text
 from tfgpu_magic.policy.parser import nearest
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.policy.requests.growth import Growth
@@ -71,7 +71,7 @@ class Freed(Answer):
 
     @property
     def to_driver(self) -> int | None:
-        """Bytes that went back to the driver, by its figure or else by the frameworks'; None if neither is known."""
+        """Bytes that went back to the driver, by its figure or else by the frameworks', or None if neither is known."""
         if self._held:
             return sum(map(_given_back, self._held))
         return sum(self.given.values()) if self.given else None
@@ -129,14 +129,14 @@ def free(*names: str) -> Freed:
         names=tuple(dict.fromkeys(names)),
         measured=measuring.result,
         dropped=dropped,
-        remaining=remaining_arrays(led_to) if led_to else Tensors(),
+        remaining=_still_there(led_to) if led_to else Tensors(),
         gave_up=gave_up,
         given=given,
     )
 
 
 def give_back() -> int:
-    """Give GPU memory that is kept and not used back to the driver, while this process lives.
+    """Return GPU memory that is kept and not used to the driver, while this process lives.
 
     TensorFlow gives back where `growth --release` is in force, and PyTorch what its cache keeps; JAX cannot. It waits
     until the GPUs have done their work. What something refers to stays, and no framework is started for it.
@@ -163,14 +163,21 @@ def give_back() -> int:
 
 
 def _no_such_name(name: str) -> Message:
-    """Return what is wrong with a name; no variable of its frame, which an error keeps, has a value of the notebook."""
+    """Return what is wrong with a name. An error keeps this frame, so no variable here has a value of the notebook."""
     near = nearest(name, roots.notebook_names())
     text = "`free {name}` cannot be done: there is no name {quoted} here to delete.{near}"
     return msg(text, name=name, quoted=repr(name), near=near if near.startswith(" Did you mean") else "")
 
 
+def _still_there(identities: set[Identity]) -> Tensors:
+    """Return those of certain arrays that something keeps, with their names."""
+    found = search()
+    rows = (row for row, its in zip(found.rows, found.identities, strict=True) if its & identities)
+    return Tensors(holdings=tuple(rows), gave_up=found.gave_up)
+
+
 def _drop_unnamed() -> tuple[str, ...]:
-    """Drop the results and errors that lead to arrays which no name keeps; return what people call them."""
+    """Drop the results and errors that lead to arrays which no name keeps, and return what people call them."""
     unwanted = ids_leading_to_arrays([*(value for _, value in roots.kept_results()), *roots.kept_errors()])
     dropped = sorted(name for name, value in roots.kept_results() if name and id(value) in unwanted)
     if any(id(error) in unwanted for error in roots.kept_errors()):
@@ -181,7 +188,7 @@ def _drop_unnamed() -> tuple[str, ...]:
 
 
 def _give_back() -> dict[str, int]:
-    """Make each framework that can give memory back do so; return the bytes by its name, 0 if it fails."""
+    """Make each framework that can give memory back do so, and return the bytes by its name, 0 if it fails."""
     given: dict[str, int] = {}
     for framework in registry.freeing():
         given[framework.name] = 0
@@ -191,7 +198,7 @@ def _give_back() -> dict[str, int]:
 
 
 def _given_back(change: PoolUse | HeldChange) -> int:
-    """Return the bytes that became free; 0 if others took more meanwhile."""
+    """Return the bytes that became free, or 0 if others took more meanwhile."""
     return max(-(change.delta or 0), 0)
 
 
@@ -204,7 +211,7 @@ def _pool_line(pool: PoolUse) -> Message:
 
 
 def _driver_lines(held: Sequence[HeldChange]) -> list[Message]:
-    """Return a line for each GPU of which something went back to the driver; if of none, what is held."""
+    """Return a line for each GPU that gave memory back to the driver, or if none did, one with what is held."""
     text = "{freed} of GPU {gpu} went back to the driver, and this process still holds {after}."
     lines = [
         msg(text, gpu=one.gpu, freed=rounded(_given_back(one)), after=rounded(one.after))

@@ -48,7 +48,7 @@ class PoolUse(NamedTuple):
 
     @classmethod
     def between(cls, framework: str, before: Pool | None, after: Pool) -> PoolUse:
-        """Return what happened in a pool; one that was not there before was empty.
+        """Return what happened in a pool. One that was not there before was empty.
 
         Args:
             framework: the framework's name for people.
@@ -56,8 +56,7 @@ class PoolUse(NamedTuple):
             after: the counters at the end, with the peak since the beginning.
         """
         first = 0 if before is None else before.in_use
-        figures = {"before": first, "after": after.in_use, "peak": after.peak, "exact": after.exact}
-        return cls(framework, after.name, after.gpu, **figures, limit=after.limit)
+        return cls(framework, after.name, after.gpu, first, after.in_use, after.peak, after.exact, after.limit)
 
     @property
     def delta(self) -> int:
@@ -72,7 +71,7 @@ class PoolUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldChange:
-    """What the driver says that this process held of one GPU. Sizes are bytes; None is unknown.
+    """What the driver says that this process held of one GPU. Sizes are bytes, and None is unknown.
 
     Attributes:
         gpu: the `Gpu.label`.
@@ -88,7 +87,7 @@ class HeldChange:
 
     @property
     def delta(self) -> int | None:
-        """What came to it; None if that is unknown."""
+        """What came to it, or None if that is unknown."""
         return None if self.before is None or self.after is None else self.after - self.before
 
 
@@ -129,7 +128,7 @@ class Measurement(Answer):
 
     @property
     def peak(self) -> int:
-        """The highest peak of any pool; 0 if no framework uses a GPU."""
+        """The highest peak of any pool, or 0 if no framework uses a GPU."""
         return max((pool.peak for pool in self.pools), default=0)
 
     @property
@@ -139,13 +138,13 @@ class Measurement(Answer):
 
     @property
     def held(self) -> int | None:
-        """What came to what the driver gives this process, on all GPUs together; None if that is unknown."""
+        """What came to what the driver gives this process, on all GPUs together, or None if that is unknown."""
         changes = [gpu.delta for gpu in self.gpus if gpu.delta is not None]
         known = self.asked and not self.trouble and len(changes) == len(self.gpus)
         return sum(changes) if known else None
 
     def _parts(self) -> Iterable[Part | Message | str]:
-        tables = grid(_HEADS, _pools(self), long=True), grid(_HELD_HEADS, _held(self))
+        tables = grid(_HEADS, _pool_rows(self), long=True), grid(_HELD_HEADS, _held_rows(self))
         return [headline(str(_summary(self))), *tables, *_remarks(self)]
 
 
@@ -159,7 +158,7 @@ def held_changes(pid: int, before: Snapshot, after: Snapshot, using: Container[s
         using: the UUIDs of the GPUs that the process uses by its own account: if the driver does not list it there,
             as in some containers, what it holds is unknown.
     """
-    then, now = _listed(pid, before), _listed(pid, after)
+    then, now = _held_by_gpu(pid, before), _held_by_gpu(pid, after)
     listed = {gpu.label for gpu in before.gpus if gpu.listed}
     found: list[HeldChange] = []
     for gpu in after.gpus:
@@ -171,7 +170,7 @@ def held_changes(pid: int, before: Snapshot, after: Snapshot, using: Container[s
     return tuple(found)
 
 
-def _listed(pid: int, snapshot: Snapshot) -> dict[str, int | None]:
+def _held_by_gpu(pid: int, snapshot: Snapshot) -> dict[str, int | None]:
     return {row.gpu: row.held for row in snapshot.processes if row.pid == pid}
 
 
@@ -181,12 +180,12 @@ def pool_name(framework: str, name: str) -> str:
 
 
 def signed_size(count: int | None) -> str:
-    """Write a change with its sign: ``+1.2 GiB``, ``-64 MiB``, ``0``; None as ``N/A``."""
+    """Write a change with its sign: ``+1.2 GiB``, ``-64 MiB``, ``0``, and None as ``N/A``."""
     return rounded(count) if count is None else f"{'-' if count < 0 else '+'}{rounded(abs(count))}" if count else "0"
 
 
 def peak_text(pool: PoolUse) -> str:
-    """Write a pool's peak; one that is not exact as the most that it may have been."""
+    """Write a pool's peak. One that is not exact is written as the most that it may have been."""
     return rounded(pool.peak) if pool.exact else f"at most {rounded(pool.peak)}"
 
 
@@ -207,7 +206,7 @@ def _summary(usage: Measurement) -> Message:
     return msg(text + ".", took=elapsed(usage.seconds), **facts)
 
 
-def _pools(usage: Measurement) -> list[tuple[str, ...]]:
+def _pool_rows(usage: Measurement) -> list[tuple[str, ...]]:
     return [
         (
             pool_name(one.framework, one.name),
@@ -221,7 +220,7 @@ def _pools(usage: Measurement) -> list[tuple[str, ...]]:
     ]
 
 
-def _held(usage: Measurement) -> list[tuple[str, ...]]:
+def _held_rows(usage: Measurement) -> list[tuple[str, ...]]:
     return [(f"GPU {one.gpu}", rounded(one.before), rounded(one.after), signed_size(one.delta)) for one in usage.gpus]
 
 

@@ -65,9 +65,9 @@ class Measuring:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End; an error of the block is its own."""
+        """End. The block's error, if any, is raised again."""
         ended = self._ended if error is not None and self._ended else time.perf_counter()
-        measured = self._measured(ended, SharedPeaks.end, kind.__name__ if kind else "")
+        measured = self._read(ended, SharedPeaks.end, kind.__name__ if kind else "")
         self._result = measured if self._before is None else _with_driver(measured, self._before, look())
 
     @property
@@ -86,9 +86,9 @@ class Measuring:
             return self._result
         if self._marks is None:
             raise RuntimeError("Nothing is measured yet: write `with measure() as m:` above what is to be measured.")
-        return self._measured(time.perf_counter(), SharedPeaks.read)
+        return self._read(time.perf_counter(), SharedPeaks.read)
 
-    def _measured(
+    def _read(
         self, until: float, counters: Callable[[SharedPeaks, Mark], Iterable[Pool]], error: str = ""
     ) -> Measurement:
         uses, started = list[PoolUse](), list[str]()
@@ -112,7 +112,7 @@ class Measuring:
 
     @property
     def held(self) -> int | None:
-        """The bytes that came to what the driver gives this process; None if that is unknown."""
+        """The bytes that came to what the driver gives this process, or None if that is unknown."""
         return self.result.held
 
     @property

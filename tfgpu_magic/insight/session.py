@@ -1,4 +1,4 @@
-"""This session as a chart, with a table by cell; and the line below a cell that changed memory."""
+"""This session as a chart with a table by cell, and the line below a cell that changed memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Session(Answer):
     simulated: bool = False
 
     def frame(self) -> Any:
-        """Return a pandas DataFrame with a row for each tracked cell and pool; sizes are bytes.
+        """Return a pandas DataFrame with a row for each tracked cell and pool. Sizes are bytes.
 
         Raises:
             ImportError: pandas is not installed.
@@ -61,21 +61,9 @@ class Session(Answer):
         import pandas as pd  # optional
 
         rows = [
-            {
-                "cell": cell.cell,
-                "code": cell.what,
-                "began": pd.Timestamp(cell.began, unit="s", tz="UTC"),
-                "seconds": cell.seconds,
-                "framework": pool.framework,
-                "pool": pool.name,
-                "gpu": pool.gpu,
-                "before": pool.before,
-                "after": pool.after,
-                "delta": pool.delta,
-                "peak": pool.peak,
-                "exact": pool.exact,
-                "error": cell.error,
-            }
+            pool._asdict()
+            | {"cell": cell.cell, "code": cell.what, "began": pd.Timestamp(cell.began, unit="s", tz="UTC")}
+            | {"seconds": cell.seconds, "pool": pool.name, "delta": pool.delta, "error": cell.error}
             for cell in self.record.cells()
             for pool in cell.pools
         ]

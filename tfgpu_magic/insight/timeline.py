@@ -75,7 +75,7 @@ class Timeline:
         self.add(Sample(time.time(), tuple(levels.values())))
 
     def add(self, sample: Sample) -> None:
-        """Add a sample; of equal ones in a row the first and the last stay."""
+        """Add a sample. Of equal samples in a row, the first and the last stay."""
         with self._lock:
             kept = self._samples
             if len(kept) > 1 and kept[-1].levels == kept[-2].levels == sample.levels:

@@ -42,7 +42,7 @@ class Tracker(CellWatch):
         self._highest: dict[tuple[str, str], int] = {}
 
     def stop(self) -> None:
-        """Track no more; what was tracked stays."""
+        """Track no more cells. What was tracked stays."""
         super().stop()
         while self._begun:
             self._begun.pop()[1].__exit__(None, None, None)
@@ -158,7 +158,7 @@ def start(shell: Any, least: int) -> None:
 
 
 def stop() -> None:
-    """Track no more; what was tracked stays."""
+    """Track no more cells. What was tracked stays."""
     global _tracker
     if _tracker is not None:
         _tracker.stop()

@@ -18,13 +18,13 @@ Device: TypeAlias = "tuple[str, str]"
 """A framework's name, and that of a GPU as the framework has it."""
 
 Arrays: TypeAlias = Sequence["tuple[str, Array]"]
-"""Arrays, each with its framework's name; those with the best names first. Below, the place in it stands for each."""
+"""Arrays, each with its framework's name, the best named first. Below, its place here stands for each."""
 
 Path: TypeAlias = "tuple[Step, ...]"
 """The steps to an array that can be written, from the root."""
 
 _Place: TypeAlias = "tuple[str, str, tuple[Any, ...]]"
-"""A framework's name, a GPU's, and the beginning of a path; or a number, of an array to which none leads."""
+"""A framework's name, a GPU's, and the beginning of a path, or a number, of an array to which none leads."""
 
 _GRAIN = 512
 """Bytes to which allocators round up at most: a view seems to end so much later than the array."""
@@ -68,7 +68,7 @@ class Account:
 
     @property
     def unaccounted(self) -> int | None:
-        """Bytes in use that no array of Python's takes; None if the framework has no figure."""
+        """Bytes in use that no array of Python's takes, or None if the framework has no figure."""
         return None if self.in_use is None else max(self.in_use - self.found, 0)
 
     @property
@@ -127,7 +127,7 @@ def size_rests(found: Iterable[Buffer], arrays: Arrays, in_use: Mapping[Device, 
         else:  # nothing tells two of these apart
             first = boundless.setdefault(one.on, one)
             boundless[one.on] = first if first is one else first._replace(arrays=first.arrays + one.arrays)
-    taken = _sums(sized)
+    taken = _sum_by_device(sized)
     for one in (*bounded, *boundless.values()):
         left = in_use.get(one.on, 0) - taken.get(one.on, 0)
         size = min(one.size or left, left)
@@ -139,14 +139,14 @@ def size_rests(found: Iterable[Buffer], arrays: Arrays, in_use: Mapping[Device, 
 
 def accounts(found: Iterable[Buffer], in_use: Mapping[Device, int]) -> list[Account]:
     """Return the account of each framework on each GPU of which it has something."""
-    taken = _sums(found)
+    taken = _sum_by_device(found)
     return [
         Account(framework=on[0], device=on[1], in_use=in_use.get(on), found=taken.get(on, 0))
         for on in sorted({*taken, *(on for on, size in in_use.items() if size)})
     ]
 
 
-def _sums(found: Iterable[Buffer]) -> dict[Device, int]:
+def _sum_by_device(found: Iterable[Buffer]) -> dict[Device, int]:
     sums: dict[Device, int] = {}
     for one in found:
         sums[one.on] = sums.get(one.on, 0) + one.size
@@ -191,7 +191,7 @@ def fold(rows: Sequence[NamedMemory], paths: Sequence[Path]) -> list[NamedMemory
 
 
 def _together(members: Sequence[NamedMemory], path: Path, *, partial: bool) -> NamedMemory:
-    """Return one row for the arrays of a GPU whose paths begin so; an array alone stays as it is."""
+    """Return one row for the arrays of a GPU whose paths begin so. An array alone stays as it is."""
     first, kinds = members[0], {one.what for one in members}
     if len(members) == 1:
         return first

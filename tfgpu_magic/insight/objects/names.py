@@ -62,7 +62,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedMemory:
-    """An array on a GPU and what holds it; or several arrays to which the same object leads.
+    """An array on a GPU and what holds it, or several arrays to which the same object leads.
 
     Attributes:
         name: how it is reached, or what leads to all of several; empty if no name leads there.
@@ -92,7 +92,7 @@ class NamedMemory:
 
 
 def make_name(path: Iterable[Step]) -> Name:
-    """Return the name of the object to which a path leads; an empty one for no path."""
+    """Return the name of the object to which a path leads, an empty one for no path."""
     parts, within = list[str](), list[str]()
     root: Root = ""
     for step in path:

@@ -32,9 +32,7 @@ from weakref import ReferenceType
 
 from tfgpu_magic.frameworks.objects import (
     attributes,
-    class_attributes,
     class_name,
-    classes,
     derives,
     is_a,
     is_users,
@@ -46,7 +44,7 @@ from tfgpu_magic.frameworks.tensorflow.containers import container, of_graph, st
 from tfgpu_magic.insight.objects.names import Step
 
 Child: TypeAlias = "tuple[Step | None, object]"
-"""What an object refers to, after the step that leads there; None if `Labels` has it."""
+"""What an object refers to, after the step that leads there, or after None if `Labels` has the step."""
 
 LEAVES = frozenset(
     map(
@@ -62,7 +60,7 @@ LEAVES = frozenset(
 
 
 def children_of(kind: type) -> Callable[[Any], Iterator[Child]] | None:
-    """Return the function that yields what the objects of a class refer to; None if Python's own answer does."""
+    """Return the function that yields what a class's objects refer to, or None if Python's own answer is enough."""
     if id(kind) in _CHILDREN:
         return _CHILDREN[id(kind)]
     if derives(kind, type):
@@ -158,7 +156,7 @@ _CHILDREN: dict[int, Callable[[Any], Iterator[Child]]] = {
 
 
 def local_variables(frame: FrameType) -> dict[str, object]:
-    """Return a frame's local variables by their names; none of a module's, which are its global ones.
+    """Return a frame's local variables by their names. A module's are global, and none of them is local.
 
     Before Python 3.13 a frame keeps the dictionary that it gives, and with it all values, until it is asked again or
     ends. So these are taken out, unless somebody else has it: a debugger, or `locals()` in that function.
@@ -187,7 +185,7 @@ _LONGEST = 40
 
 
 class Labels:
-    """The steps from objects to what they refer to; each object's are found once. It keeps no object."""
+    """The steps from objects to what they refer to. Each object's are found once. It keeps no object."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], dict[int, Step]] = {}
@@ -210,7 +208,7 @@ class Labels:
 
 
 def _from_namespace(owner: object | None, holder: Any) -> dict[int, Step]:
-    """Return the steps to the attributes of an object from the dictionary that has them; none from another one."""
+    """Return the steps to the attributes of an object from the dictionary that has them."""
     if owner is None or not is_a(holder, dict) or not (namespace(owner) is holder or is_a(owner, type)):
         return {}
     kind: Any = owner if is_a(owner, type) else type(owner)
@@ -228,12 +226,9 @@ def _steps(holder: Any) -> dict[int, Step]:
 
 
 def _elements(holder: Any) -> dict[int, Step]:
-    """Return the steps to the elements of a container; those of a set cannot be written."""
+    """Return the steps to the elements of a container. A step into a set cannot be written."""
     if is_a(holder, dict):
         return _first((value, Step(f"[{_key_text(key)}]")) for key, value in items(holder))
-    if is_a(holder, tuple) and (fields := _fields(type(holder))):
-        named = zip(fields, tuple.__iter__(holder), strict=False)
-        return _first((value, Step(f".{field}")) for field, value in named)
     for kind in (list, tuple, deque):
         if is_a(holder, kind):
             return _first((value, Step(f"[{number}]")) for number, value in enumerate(list(kind.__iter__(holder))))
@@ -241,7 +236,7 @@ def _elements(holder: Any) -> dict[int, Step]:
 
 
 def _attributes(names: Mapping[Any, object], *, hides: bool) -> dict[int, Step]:
-    """Return the steps to attributes; those with an underscore are not for users of what somebody else has made."""
+    """Return the steps to attributes. In other people's classes, a name with an underscore is not for users."""
     return _first(
         (value, _INNER if hides and name.startswith("_") and not name.endswith("__") else Step(f".{name}"))
         for name, value in items(names)
@@ -258,20 +253,9 @@ def _first(steps: Iterable[tuple[object, Step]]) -> dict[int, Step]:
     return found
 
 
-def _fields(kind: type) -> tuple[str, ...]:
-    """Return the fields of a named tuple's class; none of another."""
-    for one in classes(kind):
-        found = class_attributes(one).get("_fields")
-        if type(found) is tuple and all(type(field) is str for field in found):
-            return found
-    return ()
-
-
 def _key_text(key: object) -> str:
-    """Return a key as it is written between brackets; of an object with code of its own, the name of its class."""
-    if type(key) is tuple and all(id(type(part)) in _WRITABLE for part in key):
-        return ", ".join(map(_key_text, key)) if key else "()"
-    if id(type(key)) not in _WRITABLE:
+    """Return a key as it is written between brackets, or the name of its class if the key has code of its own."""
+    if not all(id(type(part)) in _WRITABLE for part in (key if type(key) is tuple else (key,))):
         return f"<{class_name(type(key))}>"
     text = repr(key)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]}...{text[-1]}"

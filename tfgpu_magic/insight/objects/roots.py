@@ -1,4 +1,4 @@
-"""Where Python and IPython keep objects alive: names, results, errors, running functions; and how these are dropped.
+"""Where Python and IPython keep objects alive: names, results, errors, running functions, and how these are dropped.
 
 Sources: IPython 7.34 to 9, `core/displayhook.py` (`update_user_ns`, `flush`), `core/interactiveshell.py`
 (`run_cell_async`, `_get_exc_info`), `core/ultratb.py` (`tb`). In a program without IPython there is none of it.
@@ -38,7 +38,7 @@ def notebook_names() -> dict[str, Any]:
 
 
 def kept_results() -> Iterator[tuple[str, Any]]:
-    """Yield the results that IPython keeps, each after the expression that gives it; empty if none does."""
+    """Yield the results that IPython keeps, each after the expression that gives it, "" if none does."""
     here = shell()
     if here is None:
         return
@@ -112,7 +112,7 @@ def module_roots() -> Iterator[Child]:
 
 
 def delete_names(names: Iterable[str]) -> None:
-    """Delete names of the notebook, or of the program's main module; those that are not there are left."""
+    """Delete names of the notebook, or of the program's main module, as far as they exist."""
     here = shell()
     for one in [vars(sys.modules["__main__"])] if here is None else [here.user_ns, here.user_ns_hidden]:
         for name in names:

@@ -46,7 +46,6 @@ class Found:
         paths: the path to each; empty of one to which nothing leads.
         identities: the identities of the arrays that have the memory of each row.
         accounts: the bytes that each framework has in use on each GPU.
-        silent: the names of frameworks that use a GPU and do not tell which objects are theirs.
         shapes: the shapes of all variables.
         gave_up: whether there were too many objects to find the paths to all arrays.
     """
@@ -55,7 +54,6 @@ class Found:
     paths: tuple[Path, ...]
     identities: tuple[frozenset[Identity], ...]
     accounts: tuple[Account, ...]
-    silent: tuple[str, ...]
     shapes: frozenset[tuple[int, ...]]
     gave_up: bool
 
@@ -63,25 +61,24 @@ class Found:
 def search() -> Found:
     """Find all arrays on GPUs, and the paths to them. Python collects no garbage meanwhile."""
     with collection_paused():
-        (arrays, silent), in_use = _arrays(), bytes_in_use()
-        walk = _walked(arrays)
+        arrays, in_use = _arrays(), bytes_in_use()
+        walk = _walk_to(arrays)
         places = {id(array.thing): walk.place(array.thing) for _, array in arrays}
         arrays.sort(key=lambda one: (places[id(one[1].thing)] == NOWHERE, places[id(one[1].thing)]))
         buffers = size_rests(merge_overlapping(arrays), arrays, in_use)
         buffers.sort(key=lambda one: (-one.size, one.arrays))
-        named = [_named(one, [arrays[at][1] for at in one.arrays], walk) for one in buffers]
+        named = [_make_row(one, [arrays[at][1] for at in one.arrays], walk) for one in buffers]
         return Found(
             rows=tuple(row for row, _ in named),
             paths=tuple(path for _, path in named),
             identities=tuple(frozenset(identity(*arrays[at]) for at in one.arrays) for one in buffers),
             accounts=tuple(accounts(buffers, in_use)),
-            silent=silent,
             shapes=frozenset(array.shape for _, array in arrays if array.what == "variable"),
             gave_up=walk.gave_up,
         )
 
 
-def _named(buffer: Buffer, arrays: Sequence[Array], walk: Walk) -> tuple[NamedMemory, Path]:
+def _make_row(buffer: Buffer, arrays: Sequence[Array], walk: Walk) -> tuple[NamedMemory, Path]:
     """Return the row of memory, and the path to the array by which it is named.
 
     Args:
@@ -109,7 +106,7 @@ def _named(buffer: Buffer, arrays: Sequence[Array], walk: Walk) -> tuple[NamedMe
 
 
 def _paths(arrays: Sequence[Array], walk: Walk) -> Iterator[list[Step]]:
-    """Yield the paths to arrays, the best of each first; an array may have very many views."""
+    """Yield the paths to arrays, the best of each first. An array may have very many views."""
     for array in arrays:
         place, part = walk.place(array.thing), [Step(array.part)] if array.part else []
         if place != NOWHERE:
@@ -124,27 +121,31 @@ def identity(framework: str, array: Array) -> Identity:
 def arrays_reached_from(things: Iterable[object]) -> tuple[set[Identity], bool]:
     """Return the identities of the arrays to which objects lead, and whether these were too many to find all."""
     with collection_paused():
-        arrays, _ = _arrays()
-        return _reached(things, arrays, [arrays, *roots.boundary()])
+        arrays = _arrays()
+        return _find_reached(things, arrays, [arrays, *roots.boundary()])
 
 
 def ids_leading_to_arrays(things: Iterable[object]) -> set[int]:
     """Return the ids of the objects that lead to an array, each by itself, to which no name of the notebook leads."""
     with collection_paused():
-        arrays, _ = _arrays()
+        arrays = _arrays()
         closed = [arrays, *roots.boundary()]
-        named, _ = _reached(roots.notebook_names().values(), arrays, closed)
+        named, _ = _find_reached(roots.notebook_names().values(), arrays, closed)
         others = [one for one in arrays if identity(*one) not in named]
-        return {id(thing) for thing in things if id(type(thing)) not in LEAVES and _reached([thing], others, closed)[0]}
+        return {
+            id(thing) for thing in things if id(type(thing)) not in LEAVES and _find_reached([thing], others, closed)[0]
+        }
 
 
 def bytes_held_alone(name: str, on: Device) -> int:
     """Return the bytes of the arrays on a GPU to which a name of the notebook leads and no other, or 0 if in doubt."""
     with collection_paused():
-        arrays, _ = _arrays()
+        arrays = _arrays()
         closed, values = [arrays, *roots.boundary()], roots.notebook_names()
-        mine, unsure = _reached([values.pop(name)], arrays, closed)
-        others, gave_up = _reached([*values.values(), *(value for _, value in roots.module_roots())], arrays, closed)
+        mine, unsure = _find_reached([values.pop(name)], arrays, closed)
+        others, gave_up = _find_reached(
+            [*values.values(), *(value for _, value in roots.module_roots())], arrays, closed
+        )
         found = merge_overlapping([one for one in arrays if identity(*one) in mine - others])
         return 0 if unsure or gave_up else sum(one.size for one in found if one.on == on)
 
@@ -152,7 +153,7 @@ def bytes_held_alone(name: str, on: Device) -> int:
 def extents() -> dict[Device, tuple[int, int]]:
     """Return for each GPU the bytes of its largest array, and those from its first array to the end of its last."""
     with collection_paused():
-        arrays, _ = _arrays()
+        arrays = _arrays()
         found: dict[Device, tuple[int, int]] = {}
         for on in {(framework, one.device) for framework, one in arrays}:
             there = [one for framework, one in arrays if (framework, one.device) == on]
@@ -162,7 +163,7 @@ def extents() -> dict[Device, tuple[int, int]]:
         return found
 
 
-def _reached(things: Iterable[object], arrays: Arrays, closed: Iterable[object]) -> tuple[set[Identity], bool]:
+def _find_reached(things: Iterable[object], arrays: Arrays, closed: Iterable[object]) -> tuple[set[Identity], bool]:
     walk = Walk({id(one.thing) for _, one in arrays}, closed)
     walk.start((Step(), thing) for thing in things)
     walk.run(to_the_end=False)
@@ -170,9 +171,9 @@ def _reached(things: Iterable[object], arrays: Arrays, closed: Iterable[object])
 
 
 def bytes_in_use() -> dict[Device, int]:
-    """Return the bytes that frameworks have in use on each GPU; none of one that fails."""
+    """Return the bytes that each framework has in use on each GPU. A framework that fails is left out."""
     found: dict[Device, int] = {}
-    for framework in _ready():
+    for framework in _frameworks_in_use():
         with contextlib.suppress(Exception):  # their errors have no common root
             found |= {(framework.name, pool.name): pool.in_use for pool in framework.pools()}
     return found
@@ -180,7 +181,7 @@ def bytes_in_use() -> dict[Device, int]:
 
 @contextlib.contextmanager
 def collection_paused() -> Iterator[None]:
-    """Keep Python from collecting garbage meanwhile: that takes longer than all else here."""
+    """Pause Python's garbage collection, which takes longer than all else here."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -190,30 +191,22 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _arrays() -> tuple[list[tuple[str, Array]], tuple[str, ...]]:
-    """Return every array on a GPU with its framework's name, and the names of the frameworks that list none.
-
-    One framework that fails has none.
-    """
-    found, silent = list[tuple[str, Array]](), list[str]()
-    ready = _ready()
+def _arrays() -> list[tuple[str, Array]]:
+    """Return every array on a GPU with its framework's name. A framework that fails has none."""
+    ready, found = _frameworks_in_use(), list[tuple[str, Array]]()
     objects = gc.get_objects() if ready else []
     for framework in ready:
         with contextlib.suppress(Exception):  # as above
-            listed = framework.arrays(objects)
-            if listed is None:
-                silent.append(framework.name)
-            else:
-                found += [(framework.name, one) for one in listed]
-    return found, tuple(silent)
+            found += [(framework.name, one) for one in framework.arrays(objects)]
+    return found
 
 
-def _ready() -> list[registry.Framework]:
+def _frameworks_in_use() -> list[registry.Framework]:
     """Return the frameworks that use a GPU."""
     return [one for one in registry.FRAMEWORKS if one.stage() is Stage.READY]
 
 
-def _walked(arrays: list[tuple[str, Array]]) -> Walk:
+def _walk_to(arrays: list[tuple[str, Array]]) -> Walk:
     """Return a walk to arrays, on which those with the best names are reached first."""
     wrappers = frozenset(map(id, keras.variables()))
     walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.boundary()], wrappers)

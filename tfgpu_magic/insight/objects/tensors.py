@@ -1,11 +1,10 @@
-"""What holds this process's memory of the GPUs, by name: `tensors` of all of it, `holders` for an error's handler.
+"""What holds this process's memory of the GPUs, by name.
 
 Nothing that is found is kept: the results have names, sizes and devices, and no objects.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from tfgpu_magic.ground.answer import Answer, Part, grid
 from tfgpu_magic.ground.message import Line, Message, msg
 from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.insight.objects.accounts import Account, fold
-from tfgpu_magic.insight.objects.search import Identity, search
+from tfgpu_magic.insight.objects.search import search
 
 if TYPE_CHECKING:
     from tfgpu_magic.insight.objects.names import Name, NamedMemory
@@ -52,13 +51,11 @@ class Tensors(Answer):
         holdings: what holds the memory, the largest first; none shares memory with another. Small arrays are together,
             unless all are shown.
         accounts: what each framework has in use on each GPU, and how much of it the arrays take.
-        silent: the names of frameworks that use a GPU and do not tell which objects are theirs.
         gave_up: whether there were too many objects to look for all names.
     """
 
     holdings: tuple[NamedMemory, ...] = ()
     accounts: tuple[Account, ...] = ()
-    silent: tuple[str, ...] = ()
     gave_up: bool = False
 
     def _parts(self) -> Iterable[Part | Message]:
@@ -69,14 +66,14 @@ class Tensors(Answer):
         several = len({account.framework for account in self.accounts}) > 1
         rows = [_row(one, several) for one in self.holdings]
         rows += [
-            ["", rounded(account.unaccounted), _UNACCOUNTED, _on(account.framework, account.device, several)]
+            ["", rounded(account.unaccounted), _UNACCOUNTED, _device_text(account.framework, account.device, several)]
             for account in self.accounts
             if _is_short(account)
         ]
         return rows
 
     def _remarks(self) -> list[Message]:
-        remarks = [_of_account(account) for account in self.accounts]
+        remarks = [_account_text(account) for account in self.accounts]
         if any((account.unaccounted or 0) >= _SOME for account in self.accounts if _is_short(account)):
             remarks.append(_NO_OBJECT)
         if any(_is_over(account) for account in self.accounts):
@@ -88,8 +85,7 @@ class Tensors(Answer):
         if any(one.count > 1 for one in self.holdings):
             number = sum(one.count for one in self.holdings)
             remarks.append(msg(_EACH, line=Line("tensors --all"), count=f"{number:,}"))
-        silent = "{name} does not tell which objects hold its memory."
-        return remarks + [msg(silent, name=name) for name in self.silent]
+        return remarks
 
 
 def tensors(*, everything: bool = False) -> Tensors:
@@ -108,26 +104,7 @@ def tensors(*, everything: bool = False) -> Tensors:
     """
     found = search()
     rows = found.rows if everything else fold(found.rows, found.paths)
-    return Tensors(holdings=tuple(rows), accounts=found.accounts, silent=found.silent, gave_up=found.gave_up)
-
-
-def largest_holders() -> tuple[Tensors, frozenset[tuple[int, ...]]]:
-    """Return the same rows, and the shapes of all variables; for an error's handler: it raises nothing."""
-    with contextlib.suppress(Exception):  # the user's own error is what must be seen
-        found = search()
-        return Tensors(holdings=tuple(fold(found.rows, found.paths)), gave_up=found.gave_up), found.shapes
-    return Tensors(), frozenset()
-
-
-def remaining_arrays(identities: set[Identity]) -> Tensors:
-    """Return those of certain arrays that are still there, with their names.
-
-    Args:
-        identities: the identities of the arrays.
-    """
-    found = search()
-    still = (row for row, its in zip(found.rows, found.identities, strict=True) if its & identities)
-    return Tensors(holdings=tuple(still), gave_up=found.gave_up)
+    return Tensors(holdings=tuple(rows), accounts=found.accounts, gave_up=found.gave_up)
 
 
 def name_text(name: Name, others: Sequence[Name] = ()) -> str:
@@ -154,18 +131,18 @@ def kind_text(one: NamedMemory) -> str:
 
 
 def _row(one: NamedMemory, several: bool) -> list[str]:
-    return [row_text(one), rounded(one.size), _what(one), _on(one.framework, one.device, several)]
+    return [row_text(one), rounded(one.size), _what_text(one), _device_text(one.framework, one.device, several)]
 
 
-def _what(one: NamedMemory) -> str:
+def _what_text(one: NamedMemory) -> str:
     return " ".join(part for part in (kind_text(one), one.dtype, "×".join(map(str, one.shape))) if part)
 
 
-def _on(framework: str, device: str, several: bool) -> str:
+def _device_text(framework: str, device: str, several: bool) -> str:
     return f"{framework} {device}" if several else device
 
 
-def _of_account(account: Account) -> Message:
+def _account_text(account: Account) -> Message:
     text = "{framework} has {in_use} in use on {device}"
     text += "; the arrays take {found} of it" * _is_short(account)
     text += ", {excess} less than the arrays come to" * _is_over(account)

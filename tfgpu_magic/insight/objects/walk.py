@@ -71,7 +71,7 @@ class Walk:
                 self._reach([thing], NOWHERE)
 
     def run(self, *, to_the_end: bool) -> None:
-        """Walk on until nothing is left; or until all that is wanted is found, and what is left then is not passed."""
+        """Walk on until nothing is left, or until all that is wanted is found, and what is left then is not passed."""
         while self._next < len(self._things) < MOST and (to_the_end or self.missing):
             self._pass(self._next)
             self._next += 1
@@ -79,11 +79,11 @@ class Walk:
         self._next = len(self._things)
 
     def place(self, thing: object) -> int:
-        """Return the place of an object, in the order in which they were reached; `NOWHERE` of one that was not."""
+        """Return the place of an object, in the order in which they were reached, or `NOWHERE` of one that was not."""
         return max(self._place.get(id(thing), NOWHERE), NOWHERE)
 
     def path(self, place: int) -> list[Step]:
-        """Return the steps of the first path to the object at a place; none to `NOWHERE`."""
+        """Return the steps of the first path to the object at a place, which is empty for `NOWHERE`."""
         path: list[Step] = []
         while place != NOWHERE:
             path.append(self._step(self._parents[place], self._roots.get(place), self._things[place]))
@@ -142,5 +142,5 @@ class Walk:
 
 
 def _is_plain(thing: object) -> bool:
-    """Return whether a container holds nothing but leaves; an untracked one may have NumPy's arrays, too."""
+    """Return whether a container holds nothing but leaves. One that is not tracked may hold NumPy's arrays, too."""
     return not gc.is_tracked(thing) and all(id(type(one)) in LEAVES for one in gc.get_referents(thing))

@@ -50,27 +50,27 @@ class Why(Answer):
             return [NONE]
         text = _front_end(case).sentence
         known = [(label, [(size, text(fact)) for size, fact in lines]) for label, lines in _facts(case)]
-        rows = [(_typed(case, line), text(remark)) for one in case.remedies for line, remark in one.rows]
+        rows = [(_write(case, line), text(remark)) for one in case.remedies for line, remark in one.rows]
         lead = TRIED if any(one.kind not in ("smaller", "workers") for one in case.remedies) else NOTHING
         remarks = [GAVE_UP] * case.gave_up + [phrases.SIMULATED] * case.simulated
-        return [headline(text(_reason(case))), facts(known), to_paste(text(lead), rows, self._runs(case)), *remarks]
+        return [headline(text(_reason(case))), facts(known), to_paste(text(lead), rows, self._runnable(case)), *remarks]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        return {OFFERS: {}} if self.explanation is not None and self._runs(self.explanation) else {}
+        return {OFFERS: {}} if self.explanation is not None and self._runnable(self.explanation) else {}
 
-    def _runs(self, case: Explanation) -> dict[str, bool]:
-        """Return the lines that a notebook can run; one for above a cell only if that is the cell, and has none."""
+    def _runnable(self, case: Explanation) -> dict[str, bool]:
+        """Return the lines that a notebook can run. A line above a cell is one only if this stands below that cell."""
         kinds = {"line"} if self.asked or case.call else {"line", "above"}
         lines = [line for one in case.remedies for line, _ in one.rows if isinstance(line, Line) and line.kind in kinds]
-        return {_typed(case, line): line.restarts for line in lines} if case.host == "kernel" else {}
+        return {_write(case, line): line.restarts for line in lines} if case.host == "kernel" else {}
 
 
 def _front_end(case: Explanation) -> FrontEnd:
     return FrontEnd("tf_gpu" if case.shortage.framework == TENSORFLOW else "gpu")
 
 
-def _typed(case: Explanation, line: Line | Message | None) -> str:
-    """Return a line as it is typed; an empty one for none."""
+def _write(case: Explanation, line: Line | Message | None) -> str:
+    """Return a line as it is typed, "" for None."""
     if isinstance(line, Line):
         return _front_end(case).line(line)
     return "" if line is None else _front_end(case).sentence(line)

@@ -1,4 +1,4 @@
-"""`%tf_gpu measure`: what the cell that it stands in does to GPU memory; `--fit` says how much to ask for."""
+"""`%tf_gpu measure`: what the cell that it stands in does to GPU memory. `--fit` says how much to ask for."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tfgpu_magic.policy.word import ParsedLine
 
 
 def prepare(line: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
-    """Return what has the cell measured."""
+    """Return the function that begins to measure the cell."""
     if cell.strip():  # IPython refuses an empty one
         raise PolicyError(in_a_row(("Only a whole cell is measured so.", line.word.forms)))
     return _measure(line, shell).start
 
 
 def run(line: ParsedLine) -> object:
-    """Have the cell measured; or return how much to ask for."""
+    """Measure the cell, or return how much to ask for."""
     if list(line.flags) == ["--fit"]:
         return recommend.recommendation()
     _measure(line, here()).start()
