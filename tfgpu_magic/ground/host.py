@@ -98,12 +98,13 @@ def title(body: str) -> str:
     """Return the line of a cell that tells most: the first that calls something, or else that does something."""
     lines = [line for line in body.splitlines() if line.strip()]
     doing = [line for line in lines if not line.lstrip().startswith(("#", "import ", "from ", "%"))]
-    calling = [line for line in doing if "(" in line and not line.lstrip().startswith(_DEFINES)]
+    calling = [line for line in doing if "(" in line and not line.lstrip().startswith(_TELLS_LITTLE)]
     calling.sort(key=lambda line: line[0].isspace())  # the cell's own calls, before those in its functions and loops
     return next((line.strip() for line in [*calling, *doing, *lines]), "")
 
 
-_DEFINES = ("def ", "async def ", "class ", "@", "print(")
+_TELLS_LITTLE = ("def ", "async ", "class ", "@", "for ", "while ", "if ", "elif ", "with ", "print(")
+"""How a line begins that calls something, and says less of its cell than the lines below it."""
 
 
 class CellWatch:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 LOOK_TIMEOUT = 3.0
 """Seconds that a cell waits for a snapshot, which takes milliseconds. But to read /proc can hang."""
 SAVED_TIMEOUT = 1.0
-"""Seconds that a cell waits for fresher figures to save, and as long for their owners. Otherwise it saves the drawn ones."""
+"""Seconds that a cell waits for fresher figures to save, and as long for their owners, or it saves the drawn ones."""
 COLLECTOR_GONE_AFTER = 5.0
 """Seconds without a look after which the collector may have ended, so that a look waits for a new one's reading."""
 PRESENT_FOR = 30.0
