@@ -150,7 +150,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
         shell.input_transformers_cleanup.remove(_measure_cell)
     tracking = sys.modules.get("tfgpu_magic.insight.tracker")
     if tracking is not None:
-        tracking.stop()
+        tracking.meter(shell).track(None)
     used = sys.modules.get("tfgpu_magic.isolate.process.forkserver_client")
     if used is not None and host() != "cell":  # the isolated calls of a cell may outlive the extension
         used.FORK_SERVER.stop()  # it holds 600 MB, and the next call, if any, starts another
