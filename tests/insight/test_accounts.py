@@ -65,17 +65,6 @@ def test_a_name_has_alone_what_no_other_name_leads_to(monkeypatch: pytest.Monkey
     assert (search.bytes_held_alone("model", ON), search.bytes_held_alone("batch", ON)) == (MIB, 0)
 
 
-def test_an_iterator_takes_what_no_array_does_up_to_its_bound() -> None:
-    arrays = [array(MIB, 0), array(2 * MIB, what="dataset iterator", rest=True)]
-
-    def taken(in_use: int) -> list[int]:
-        return [one.size for one in size_rests(merge_overlapping(arrays), arrays, {ON: in_use})]
-
-    assert taken(2 * MIB) == [MIB, MIB]
-    assert taken(9 * MIB) == [MIB, 2 * MIB]
-    assert taken(MIB) == [MIB]
-
-
 def test_iterators_without_a_bound_share_what_is_left_by_all_others() -> None:
     endless = array(0, what="dataset iterator", rest=True)
     arrays = [endless, array(MIB, 0), endless, array(2 * MIB, what="dataset iterator", rest=True)]

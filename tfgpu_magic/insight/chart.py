@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from typing import NamedTuple
 
 from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.units import rounded
@@ -86,15 +87,8 @@ class Curve:
         return words + (f", limit {rounded(self.limit)}" if self.limit else "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """The places of times and sizes in the box.
-
-    Attributes:
-        begin: seconds since the epoch on the left.
-        end: those on the right.
-        top: bytes at the top.
-    """
+class _Scale(NamedTuple):
+    """The places in the box of times, which are seconds since the epoch, and sizes, up to `top` bytes."""
 
     begin: float
     end: float
@@ -158,16 +152,11 @@ def _cell_text(cell: Measurement) -> str:
 
 def legend(curves: Sequence[Curve]) -> str:
     """Explain what is drawn, if it is more than one thing."""
-    drawn = {
-        "use": ("in use", True),
-        "peak": ("a cell, up to its peak", any(curve.cells for curve in curves)),
-        "limit": ("the limit", any(curve.shows_limit for curve in curves)),
-    }
-    keys = [
-        f'<span><span class="tfgpu-key tfgpu-key-{key}" aria-hidden="true"></span>{words}</span>'
-        for key, (words, there) in drawn.items()
-        if there
-    ]
+    drawn = {"use": "in use"}
+    drawn |= {"peak": "a cell, up to its peak"} if any(curve.cells for curve in curves) else {}
+    drawn |= {"limit": "the limit"} if any(curve.shows_limit for curve in curves) else {}
+    sample = '<span><span class="tfgpu-key tfgpu-key-{}" aria-hidden="true"></span>{}</span>'
+    keys = [sample.format(*one) for one in drawn.items()]
     # The dots separate them where a front end removes the style, as those of `html` do.
     return f'<p class="tfgpu-keys">{" · ".join(keys)}</p>' if len(keys) > 1 else ""
 

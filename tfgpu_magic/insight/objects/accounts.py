@@ -118,22 +118,19 @@ def size_rests(found: Iterable[Buffer], arrays: Arrays, in_use: Mapping[Device, 
         arrays: the arrays.
         in_use: bytes in use by each framework's own figure.
     """
-    sized, bounded, boundless = list[Buffer](), list[Buffer](), dict[Device, Buffer]()
+    sized, bounded, shared = list[Buffer](), list[Buffer](), defaultdict[Device, tuple[int, ...]](tuple)
     for one in found:
-        if not arrays[one.arrays[0]][1].rest:
-            sized.append(one)
-        elif one.size:
-            bounded.append(one)
-        else:  # nothing tells two of these apart
-            first = boundless.setdefault(one.on, one)
-            boundless[one.on] = first if first is one else first._replace(arrays=first.arrays + one.arrays)
+        if arrays[one.arrays[0]][1].rest and not one.size:
+            shared[one.on] += one.arrays  # nothing tells two of these apart
+        else:
+            (bounded if arrays[one.arrays[0]][1].rest else sized).append(one)
     taken = _sum_by_device(sized)
-    for one in (*bounded, *boundless.values()):
-        left = in_use.get(one.on, 0) - taken.get(one.on, 0)
+    for one in (*bounded, *(Buffer(on, 0, there) for on, there in shared.items())):
+        left = in_use.get(one.on, 0) - taken[one.on]
         size = min(one.size or left, left)
         if size > 0:
             sized.append(one._replace(size=size))
-            taken[one.on] = taken.get(one.on, 0) + size
+            taken[one.on] += size
     return sized
 
 
@@ -141,15 +138,15 @@ def accounts(found: Iterable[Buffer], in_use: Mapping[Device, int]) -> list[Acco
     """Return the account of each framework on each GPU of which it has something."""
     taken = _sum_by_device(found)
     return [
-        Account(framework=on[0], device=on[1], in_use=in_use.get(on), found=taken.get(on, 0))
+        Account(framework=on[0], device=on[1], in_use=in_use.get(on), found=taken[on])
         for on in sorted({*taken, *(on for on, size in in_use.items() if size)})
     ]
 
 
-def _sum_by_device(found: Iterable[Buffer]) -> dict[Device, int]:
-    sums: dict[Device, int] = {}
+def _sum_by_device(found: Iterable[Buffer]) -> Counter[Device]:
+    sums = Counter[Device]()
     for one in found:
-        sums[one.on] = sums.get(one.on, 0) + one.size
+        sums[one.on] += one.size
     return sums
 
 
