@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from tfgpu_magic.insight.objects.names import Step, make_name
+from tfgpu_magic.insight.objects.names import NOWHERE, Step, make_name
 from tfgpu_magic.insight.objects.references import local_variables
 from tfgpu_magic.insight.objects.search import collection_paused
 from tfgpu_magic.insight.objects.tensors import name_text
-from tfgpu_magic.insight.objects.walk import NOWHERE, Walk
+from tfgpu_magic.insight.objects.walk import Walk
 
 
 class Array:

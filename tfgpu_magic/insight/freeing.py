@@ -171,9 +171,8 @@ def _no_such_name(name: str) -> Message:
 
 def _still_there(identities: set[Identity]) -> Tensors:
     """Return those of certain arrays that something keeps, with their names."""
-    found = search()
-    rows = (row for row, its in zip(found.rows, found.identities, strict=True) if its & identities)
-    return Tensors(holdings=tuple(rows), gave_up=found.gave_up)
+    found = search(only=identities)
+    return Tensors(holdings=found.rows, gave_up=found.gave_up)
 
 
 def _drop_unnamed() -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tfgpu_magic.frameworks.array import Array
-from tfgpu_magic.insight.objects.names import NamedMemory, Step, make_name
+from tfgpu_magic.insight.objects.names import NOWHERE
 
 Device: TypeAlias = "tuple[str, str]"
 """A framework's name, and that of a GPU as the framework has it."""
@@ -20,20 +20,11 @@ Device: TypeAlias = "tuple[str, str]"
 Arrays: TypeAlias = Sequence["tuple[str, Array]"]
 """Arrays, each with its framework's name, the best named first. Below, its place here stands for each."""
 
-Path: TypeAlias = "tuple[Step, ...]"
-"""The steps to an array that can be written, from the root."""
-
-_Place: TypeAlias = "tuple[str, str, tuple[Any, ...]]"
-"""A framework's name, a GPU's, and the beginning of a path, or a number, of an array to which none leads."""
-
 _GRAIN = 512
 """Bytes to which allocators round up at most: a view seems to end so much later than the array."""
 
 MOST = 20
 """Rows that are shown if not all are asked for."""
-
-_DEEPEST = 20
-"""Steps of a path by which arrays are taken together: a longer name is not shown whole."""
 
 
 class Buffer(NamedTuple):
@@ -150,7 +141,21 @@ def _sum_by_device(found: Iterable[Buffer]) -> Counter[Device]:
     return sums
 
 
-def fold(rows: Sequence[NamedMemory], paths: Sequence[Path]) -> list[NamedMemory]:
+class Group(NamedTuple):
+    """The memory of one row: of one array, or of several to which the same object leads.
+
+    Attributes:
+        members: the places of the memory in the list of all.
+        place: the place of that object; `NOWHERE` if they have none in common.
+        partial: whether more memory to which that object leads has rows of its own.
+    """
+
+    members: tuple[int, ...]
+    place: int = NOWHERE
+    partial: bool = False
+
+
+def fold(found: Sequence[Buffer], chains: Sequence[Sequence[int]]) -> list[Group]:
     """Return rows that together have all memory, the largest first and what has no row of its own last.
 
     Up to `MOST` arrays have a row each. Of more, an array or an object that leads to some has its own row if it is at
@@ -158,46 +163,30 @@ def fold(rows: Sequence[NamedMemory], paths: Sequence[Path]) -> list[NamedMemory
     has memory of two GPUs, if it has more than one member.
 
     Args:
-        rows: the arrays, the largest first.
-        paths: the path to each; empty of one to which nothing leads.
+        found: the memory, the largest first.
+        chains: the place of each, then those of the objects that lead there, up to the root; empty if nothing does.
     """
-    if len(rows) <= MOST:
-        return list(rows)
-    least = sum(one.size for one in rows) / MOST
-    beginnings = [
-        [(one.framework, one.device, path[:length]) for length in range(min(len(path), _DEEPEST), 0, -1)]
-        for one, path in zip(rows, paths, strict=True)
-    ]
-    sizes, members = Counter[_Place](), defaultdict[_Place, list[NamedMemory]](list)
-    for one, places in zip(rows, beginnings, strict=True):
-        sizes.update(dict.fromkeys(places, one.size))
-    for number, (one, places) in enumerate(zip(rows, beginnings, strict=True)):
-        nowhere = one.framework, one.device, (number,) if one.size >= least else ()
-        large = (place for place in places if sizes[place] >= least)
-        members[next(large, places[-1] if places else nowhere)].append(one)
-    parted = {(*on, path[:length]) for *on, path in members for length in range(1, len(path))}
-    found = [_together(there, place[2], partial=place in parted) for place, there in members.items()]
-    found.sort(key=lambda row: -row.size)
     if len(found) <= MOST:
-        return found
-    most = max(MOST - len({(row.framework, row.device) for row in found}), 1)
-    left = defaultdict[Device, list[NamedMemory]](list)
-    for row in found[most:]:
-        left[row.framework, row.device].append(row)
-    return [*found[:most], *(_together(there, (), partial=True) for there in left.values())]
-
-
-def _together(members: Sequence[NamedMemory], path: Path, *, partial: bool) -> NamedMemory:
-    """Return one row for the arrays of a GPU whose paths begin so. An array alone stays as it is."""
-    first, kinds = members[0], {one.what for one in members}
-    if len(members) == 1:
-        return first
-    return NamedMemory(
-        name=make_name(path),
-        framework=first.framework,
-        device=first.device,
-        what=kinds.pop() if len(kinds) == 1 else "array",
-        size=sum(one.size for one in members),
-        count=sum(one.count for one in members),
-        partial=partial,
-    )
+        return [Group((number,), next(iter(chain), NOWHERE)) for number, chain in enumerate(chains)]
+    least, sizes = sum(one.size for one in found) / MOST, Counter[int]()
+    for one, chain in zip(found, chains, strict=True):
+        for place in chain:
+            sizes[place] += one.size
+    members = defaultdict[tuple[Device, int, int], list[int]](list)
+    for number, (one, chain) in enumerate(zip(found, chains, strict=True)):
+        lonely = number if not chain and one.size >= least else NOWHERE
+        large = (place for place in chain if sizes[place] >= least)
+        members[one.on, next(large, chain[-1] if chain else NOWHERE), lonely].append(number)
+    rows, parted = {place for _, place, _ in members}, set[int]()
+    for (_, place, _), there in members.items():
+        chain = chains[there[0]]
+        parted |= rows.intersection(chain[chain.index(place) + 1 :] if chain else ())
+    groups = [Group(tuple(there), place, place in parted) for (_, place, _), there in members.items()]
+    groups.sort(key=lambda row: -sum(found[one].size for one in row.members))
+    if len(groups) <= MOST:
+        return groups
+    most = max(MOST - len({found[row.members[0]].on for row in groups}), 1)
+    left = defaultdict[Device, list[int]](list)
+    for row in groups[most:]:
+        left[found[row.members[0]].on] += row.members
+    return [*groups[:most], *(Group(tuple(there), NOWHERE, partial=True) for there in left.values())]

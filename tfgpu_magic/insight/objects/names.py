@@ -36,6 +36,10 @@ class Step(NamedTuple):
     root: Root = ""
 
 
+NOWHERE = -1
+"""The place of an object to which nothing leads, where objects are numbered in the order in which they were reached."""
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """How an array is reached.

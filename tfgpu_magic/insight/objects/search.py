@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import chain, islice
 from typing import TypeAlias
 
 from tfgpu_magic.frameworks import registry
@@ -21,45 +21,50 @@ from tfgpu_magic.insight.objects.accounts import (
     Arrays,
     Buffer,
     Device,
-    Path,
+    Group,
     accounts,
+    fold,
     merge_overlapping,
     size_rests,
 )
-from tfgpu_magic.insight.objects.names import NamedMemory, Step, make_name
+from tfgpu_magic.insight.objects.names import NOWHERE, NamedMemory, Step, make_name
 from tfgpu_magic.insight.objects.references import LEAVES, Child
-from tfgpu_magic.insight.objects.walk import MOST_NAMES, NOWHERE, Walk
+from tfgpu_magic.insight.objects.walk import MOST_NAMES, Walk
 from tfgpu_magic.policy.process_state import Stage
 
 Identity: TypeAlias = "tuple[object, ...]"
 """What tells an array from all others for as long as it is there."""
 
-_CAPTURED = Step(within="captured by a tf.function that no name leads to", root="captured")
+_CAPTURED = NOWHERE - 1
+"""The place of a `tf.function` to which no name leads, for all variables that one has captured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """All arrays of this process on GPUs, and how they are reached. It keeps none of them.
+    """The arrays of this process on GPUs, and how they are reached. It keeps none of them.
 
     Attributes:
         rows: the arrays, the largest first; none shares memory with another.
-        paths: the path to each; empty of one to which nothing leads.
-        identities: the identities of the arrays that have the memory of each row.
+        identities: the identities of the arrays of each row.
         accounts: the bytes that each framework has in use on each GPU.
         shapes: the shapes of all variables.
         gave_up: whether there were too many objects to find the paths to all arrays.
     """
 
     rows: tuple[NamedMemory, ...]
-    paths: tuple[Path, ...]
     identities: tuple[frozenset[Identity], ...]
     accounts: tuple[Account, ...]
     shapes: frozenset[tuple[int, ...]]
     gave_up: bool
 
 
-def search() -> Found:
-    """Find all arrays on GPUs, and the paths to them. Python collects no garbage meanwhile."""
+def search(*, everything: bool = False, only: Container[Identity] | None = None) -> Found:
+    """Find all arrays on GPUs, and the paths to them. Python collects no garbage meanwhile.
+
+    Args:
+        everything: whether each array has a row; otherwise small ones stand together if there are many.
+        only: the identities of the arrays that have rows; None for all.
+    """
     with collection_paused():
         arrays, in_use = _arrays(), bytes_in_use()
         walk = _walk_to(arrays)
@@ -67,42 +72,54 @@ def search() -> Found:
         arrays.sort(key=lambda one: (places[id(one[1].thing)] == NOWHERE, places[id(one[1].thing)]))
         buffers = size_rests(merge_overlapping(arrays), arrays, in_use)
         buffers.sort(key=lambda one: (-one.size, one.arrays))
-        named = [_make_row(one, [arrays[at][1] for at in one.arrays], walk) for one in buffers]
+        identities = [frozenset(identity(*arrays[at]) for at in one.arrays) for one in buffers]
+        if everything or only is not None:
+            groups = [
+                Group((at,)) for at, its in enumerate(identities) if only is None or any(one in only for one in its)
+            ]
+        else:
+            groups = fold(buffers, [_chain([arrays[at][1] for at in one.arrays], walk) for one in buffers])
         return Found(
-            rows=tuple(row for row, _ in named),
-            paths=tuple(path for _, path in named),
-            identities=tuple(frozenset(identity(*arrays[at]) for at in one.arrays) for one in buffers),
+            rows=tuple(_make_row(one, buffers, arrays, walk) for one in groups),
+            identities=tuple(frozenset().union(*(identities[at] for at in one.members)) for one in groups),
             accounts=tuple(accounts(buffers, in_use)),
             shapes=frozenset(array.shape for _, array in arrays if array.what == "variable"),
             gave_up=walk.gave_up,
         )
 
 
-def _make_row(buffer: Buffer, arrays: Sequence[Array], walk: Walk) -> tuple[NamedMemory, Path]:
-    """Return the row of memory, and the path to the array by which it is named.
-
-    Args:
-        buffer: the memory.
-        arrays: the arrays that have it, those with the best names first.
-        walk: the walk to them.
-    """
-    first = arrays[0]
-    names = (make_name(path) for path in _paths(arrays, walk))
-    different = dict.fromkeys(islice((name for name in names if name.parts and not name.inner), 1 + MOST_NAMES))
-    path = next(_paths(arrays, walk), [_CAPTURED] if first.captured else [])
-    name, *others = different or [make_name(path)]
-    row = NamedMemory(
+def _make_row(group: Group, buffers: Sequence[Buffer], arrays: Arrays, walk: Walk) -> NamedMemory:
+    """Return the row of a group of memory."""
+    members = [buffers[at] for at in group.members]
+    its = [arrays[at][1] for at in members[0].arrays]
+    first, kinds = its[0], {arrays[one.arrays[0]][1].what for one in members}
+    alone = len(members) == 1
+    paths = _paths(its, walk) if alone else iter([walk.path(group.place)] if group.place >= 0 else [])
+    captured = first.captured if alone else group.place == _CAPTURED
+    path = next(paths, [Step(within="captured by a tf.function that no name leads to", root="captured")] * captured)
+    names = (make_name(one) for one in chain([path], paths))
+    written = dict.fromkeys(islice((name for name in names if name.parts and not name.inner), 1 + MOST_NAMES))
+    name, *others = written or [make_name(path)]
+    return NamedMemory(
         name=name,
         others=tuple(others),
-        framework=buffer.on[0],
+        framework=members[0].on[0],
         device=first.device,
-        what=first.what,
-        dtype=first.dtype,
-        shape=first.shape,
-        size=buffer.size,
-        rest=first.rest,
+        what=kinds.pop() if len(kinds) == 1 else "array",
+        dtype=first.dtype if alone else "",
+        shape=first.shape if alone else (),
+        size=sum(one.size for one in members),
+        count=len(members),
+        partial=group.partial and not alone,
+        rest=first.rest and alone,
     )
-    return row, tuple(takewhile(lambda step: not step.inner, (one for one in path if one.text or one.within)))
+
+
+def _chain(arrays: Sequence[Array], walk: Walk) -> list[int]:
+    """Return the places on the path to the first of arrays that share memory to which anything leads."""
+    places = (walk.place(one.thing) for one in arrays)
+    place = next((place for place in places if place != NOWHERE), NOWHERE)
+    return [_CAPTURED] if place == NOWHERE and arrays[0].captured else walk.chain(place)
 
 
 def _paths(arrays: Sequence[Array], walk: Walk) -> Iterator[list[Step]]:

@@ -13,7 +13,7 @@ from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.answer import Answer, Part, grid
 from tfgpu_magic.ground.message import Line, Message, msg
 from tfgpu_magic.ground.units import MIB, rounded
-from tfgpu_magic.insight.objects.accounts import Account, fold
+from tfgpu_magic.insight.objects.accounts import Account
 from tfgpu_magic.insight.objects.search import search
 
 if TYPE_CHECKING:
@@ -102,9 +102,8 @@ def tensors(*, everything: bool = False) -> Tensors:
         What holds the memory, for all frameworks that use a GPU, the largest first, sizes in bytes; and what each
         framework has in use on each GPU by its own figure. It keeps nothing alive.
     """
-    found = search()
-    rows = found.rows if everything else fold(found.rows, found.paths)
-    return Tensors(holdings=tuple(rows), accounts=found.accounts, gave_up=found.gave_up)
+    found = search(everything=everything)
+    return Tensors(holdings=found.rows, accounts=found.accounts, gave_up=found.gave_up)
 
 
 def name_text(name: Name, others: Sequence[Name] = ()) -> str:

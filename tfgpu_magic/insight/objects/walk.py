@@ -10,7 +10,7 @@ import gc
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from tfgpu_magic.insight.objects.names import Step
+from tfgpu_magic.insight.objects.names import NOWHERE, Step
 from tfgpu_magic.insight.objects.references import LEAVES, Child, Labels, children_of
 
 MOST = 2_000_000
@@ -18,9 +18,6 @@ MOST = 2_000_000
 
 MOST_NAMES = 4
 """Other paths to an object that are remembered."""
-
-NOWHERE = -1
-"""The place of an object to which nothing leads, where objects are numbered in the order in which they were reached."""
 
 _PLAIN = frozenset(map(id, (dict, tuple)))
 """The ids of classes whose objects Python does not track if they hold nothing but leaves."""
@@ -82,14 +79,18 @@ class Walk:
         """Return the place of an object, in the order in which they were reached, or `NOWHERE` of one that was not."""
         return max(self._place.get(id(thing), NOWHERE), NOWHERE)
 
+    def chain(self, place: int) -> list[int]:
+        """Return a place, and those of the objects that lead there, up to the root; none for `NOWHERE`."""
+        chain: list[int] = []
+        while place != NOWHERE:
+            chain.append(place)
+            place = self._parents[place]
+        return chain
+
     def path(self, place: int) -> list[Step]:
         """Return the steps of the first path to the object at a place, which is empty for `NOWHERE`."""
-        path: list[Step] = []
-        while place != NOWHERE:
-            path.append(self._step(self._parents[place], self._roots.get(place), self._things[place]))
-            place = self._parents[place]
-        path.reverse()
-        return path
+        places = reversed(self.chain(place))
+        return [self._step(self._parents[one], self._roots.get(one), self._things[one]) for one in places]
 
     def other_paths(self, place: int) -> list[list[Step]]:
         """Return other paths to an object, those by other names of what is on the first one included."""

@@ -27,7 +27,6 @@ from tfgpu_magic.ground.rows import Owner
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.ground.units import MIB
 from tfgpu_magic.insight.objects import roots
-from tfgpu_magic.insight.objects.accounts import fold
 from tfgpu_magic.insight.objects.search import bytes_held_alone, search
 from tfgpu_magic.insight.why import errors
 from tfgpu_magic.insight.why.answer import Why
@@ -95,10 +94,7 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
         case = replace(case, fixed=errors.is_for_variable(error), sendable=sent)
         with contextlib.suppress(Exception):  # the user's own error is what must be seen
             found = search()
-            biggest, fixed = (
-                _biggest(fold(found.rows, found.paths), case.pool),
-                case.fixed or shortage.shape in found.shapes,
-            )
+            biggest, fixed = _biggest(found.rows, case.pool), case.fixed or shortage.shape in found.shapes
             case = replace(case, biggest=biggest, fixed=fixed, gave_up=found.gave_up)
         case = replace(case, deletion=None if sent is None else _deletion(case, reads))
     return None if case is None else _keep(case, snapshot, error)
