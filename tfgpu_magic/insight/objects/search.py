@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TypeAlias
@@ -45,7 +45,7 @@ class Found:
 
     Attributes:
         rows: the arrays, the largest first; none shares memory with another.
-        identities: the identities of the arrays of each row.
+        identities: the identities of the arrays of each row; empty if rows may have several.
         accounts: the bytes that each framework has in use on each GPU.
         shapes: the shapes of all variables.
         gave_up: whether there were too many objects to find the paths to all arrays.
@@ -58,7 +58,7 @@ class Found:
     gave_up: bool
 
 
-def search(*, everything: bool = False, only: Container[Identity] | None = None) -> Found:
+def search(*, everything: bool = False, only: set[Identity] | None = None) -> Found:
     """Find all arrays on GPUs, and the paths to them. Python collects no garbage meanwhile.
 
     Args:
@@ -68,20 +68,24 @@ def search(*, everything: bool = False, only: Container[Identity] | None = None)
     with collection_paused():
         arrays, in_use = _arrays(), bytes_in_use()
         walk = _walk_to(arrays)
-        places = {id(array.thing): walk.place(array.thing) for _, array in arrays}
-        arrays.sort(key=lambda one: (places[id(one[1].thing)] == NOWHERE, places[id(one[1].thing)]))
+        reached = [walk.place(array.thing) for _, array in arrays]
+        order = sorted(range(len(arrays)), key=lambda at: (reached[at] == NOWHERE, reached[at]))
+        arrays, places = [arrays[at] for at in order], [reached[at] for at in order]
         buffers = size_rests(merge_overlapping(arrays), arrays, in_use)
         buffers.sort(key=lambda one: (-one.size, one.arrays))
-        identities = [frozenset(identity(*arrays[at]) for at in one.arrays) for one in buffers]
+        identities = list[frozenset[Identity]]()  # of very many, making them takes its time
         if everything or only is not None:
             groups = [
-                Group((at,)) for at, its in enumerate(identities) if only is None or any(one in only for one in its)
+                Group((at,))
+                for at, one in enumerate(buffers)
+                if only is None or not _identities(one, arrays).isdisjoint(only)
             ]
+            identities = [_identities(buffers[at], arrays) for (at,), *_ in groups]
         else:
-            groups = fold(buffers, [_chain([arrays[at][1] for at in one.arrays], walk) for one in buffers])
+            groups = fold(buffers, [_chain(one, arrays, places, walk) for one in buffers])
         return Found(
             rows=tuple(_make_row(one, buffers, arrays, walk) for one in groups),
-            identities=tuple(frozenset().union(*(identities[at] for at in one.members)) for one in groups),
+            identities=tuple(identities),
             accounts=tuple(accounts(buffers, in_use)),
             shapes=frozenset(array.shape for _, array in arrays if array.what == "variable"),
             gave_up=walk.gave_up,
@@ -115,11 +119,14 @@ def _make_row(group: Group, buffers: Sequence[Buffer], arrays: Arrays, walk: Wal
     )
 
 
-def _chain(arrays: Sequence[Array], walk: Walk) -> list[int]:
-    """Return the places on the path to the first of arrays that share memory to which anything leads."""
-    places = (walk.place(one.thing) for one in arrays)
-    place = next((place for place in places if place != NOWHERE), NOWHERE)
-    return [_CAPTURED] if place == NOWHERE and arrays[0].captured else walk.chain(place)
+def _identities(buffer: Buffer, arrays: Arrays) -> frozenset[Identity]:
+    return frozenset(identity(*arrays[at]) for at in buffer.arrays)
+
+
+def _chain(buffer: Buffer, arrays: Arrays, places: Sequence[int], walk: Walk) -> list[int]:
+    """Return the places on the path to the first array of a memory to which anything leads."""
+    place = next((places[at] for at in buffer.arrays if places[at] != NOWHERE), NOWHERE)
+    return [_CAPTURED] if place == NOWHERE and arrays[buffer.arrays[0]][1].captured else walk.chain(place)
 
 
 def _paths(arrays: Sequence[Array], walk: Walk) -> Iterator[list[Step]]:
