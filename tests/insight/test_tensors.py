@@ -158,12 +158,12 @@ def test_what_is_written_gives_the_variable() -> None:
 
 def evaluated() -> dict[str, bool]:
     """Return for each array that a name leads to whether the name gives it when it is evaluated."""
-    names, found, checked = InteractiveShell.instance().user_ns, search(everything=True), {}
-    for row, identities in zip(found.rows, found.identities, strict=True):
+    names, rights = InteractiveShell.instance().user_ns, {}
+    for row in search(everything=True).rows:
         if not (row.name.inner or row.name.within) and row.name.parts:
             reached, _ = arrays_reached_from([eval(row.name.expression, names)])
-            checked[row.name.expression] = reached <= identities and bool(reached)
-    return checked
+            rights[row.name.expression] = [one.name for one in search(only=reached).rows] == [row.name]
+    return rights
 
 
 NAMED: list[tuple[str, dict[str, int] | None]] = [

@@ -45,14 +45,12 @@ class Found:
 
     Attributes:
         rows: the arrays, the largest first; none shares memory with another.
-        identities: the identities of the arrays of each row; empty if rows may have several.
         accounts: the bytes that each framework has in use on each GPU.
         shapes: the shapes of all variables.
         gave_up: whether there were too many objects to find the paths to all arrays.
     """
 
     rows: tuple[NamedMemory, ...]
-    identities: tuple[frozenset[Identity], ...]
     accounts: tuple[Account, ...]
     shapes: frozenset[tuple[int, ...]]
     gave_up: bool
@@ -73,19 +71,16 @@ def search(*, everything: bool = False, only: set[Identity] | None = None) -> Fo
         arrays, places = [arrays[at] for at in order], [reached[at] for at in order]
         buffers = size_rests(merge_overlapping(arrays), arrays, in_use)
         buffers.sort(key=lambda one: (-one.size, one.arrays))
-        identities = list[frozenset[Identity]]()  # of very many, making them takes its time
         if everything or only is not None:
             groups = [
-                Group((at,))
-                for at, one in enumerate(buffers)
-                if only is None or not _identities(one, arrays).isdisjoint(only)
+                Group((number,))
+                for number, one in enumerate(buffers)
+                if only is None or any(identity(*arrays[at]) in only for at in one.arrays)
             ]
-            identities = [_identities(buffers[at], arrays) for (at,), *_ in groups]
         else:
             groups = fold(buffers, [_chain(one, arrays, places, walk) for one in buffers])
         return Found(
             rows=tuple(_make_row(one, buffers, arrays, walk) for one in groups),
-            identities=tuple(identities),
             accounts=tuple(accounts(buffers, in_use)),
             shapes=frozenset(array.shape for _, array in arrays if array.what == "variable"),
             gave_up=walk.gave_up,
@@ -117,10 +112,6 @@ def _make_row(group: Group, buffers: Sequence[Buffer], arrays: Arrays, walk: Wal
         partial=group.partial and not alone,
         rest=first.rest and alone,
     )
-
-
-def _identities(buffer: Buffer, arrays: Arrays) -> frozenset[Identity]:
-    return frozenset(identity(*arrays[at]) for at in buffer.arrays)
 
 
 def _chain(buffer: Buffer, arrays: Arrays, places: Sequence[int], walk: Walk) -> list[int]:
