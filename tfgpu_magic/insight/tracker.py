@@ -23,7 +23,7 @@ LONGEST = 200
 
 
 @dataclass(slots=True)
-class _Cell:
+class _RunningCell:
     """A cell that runs.
 
     Attributes:
@@ -50,7 +50,7 @@ class CellMeter(CellWatch):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self.least: int | None = None
-        self._running: list[_Cell] = []  # a cell may run others, as `%run` does
+        self._running: list[_RunningCell] = []  # a cell may run others, as `%run` does
         self._highest: dict[tuple[str, str], int] = {}
         self._watching = False
         self._traceback: tuple[Callable[..., object], Callable[..., object]] | None = None
@@ -72,7 +72,7 @@ class CellMeter(CellWatch):
             then: is called with the measurement when it is shown.
         """
         if not self._running:  # it has begun before the cells were watched
-            self._running.append(_Cell())
+            self._running.append(_RunningCell())
         self._watch()
         if self._traceback is None:
             before = self._shell.showtraceback
@@ -99,9 +99,9 @@ class CellMeter(CellWatch):
         self._watching = wanted
 
     def _before(self, info: Any) -> None:
-        cell = _Cell()
+        cell = _RunningCell()
         if self.least is not None:
-            cell = _Cell(title(info.raw_cell or "")[:LONGEST], Measuring(driver=False))
+            cell = _RunningCell(title(info.raw_cell or "")[:LONGEST], Measuring(driver=False))
             TIMELINE.sample(cell.tracked.__enter__().at_beginning if cell.tracked else ())
         self._running.append(cell)
 
