@@ -78,9 +78,9 @@ def _round(shell: Any, cells: int) -> tuple[float, float]:
     from tfgpu_magic.insight import tracker
 
     first = _cell(shell, cells)
-    tracker.start(shell, tracker.LEAST)
+    tracker.meter(shell).track(tracker.LEAST)
     with_ = _cell(shell, 2 * cells)
-    tracker.stop()
+    tracker.meter(shell).track(None)
     return (first + _cell(shell, cells)) / 2, with_
 
 

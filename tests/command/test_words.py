@@ -104,4 +104,4 @@ def test_each_word_explains_itself_in_a_notebook(name: str) -> None:
         assert word.meaning[1:].split()[0] in shown
     flags = (*word.flags, *(word.above.flags if word.above else ()))
     assert [flag.name for flag in flags if flag.meaning and f"  {flag.usage}" not in shown] == []
-    assert str(line.above("isolate --help", "1", None)()) == str(line.run("isolate -h"))
+    assert str(line.prepare("isolate --help", "1", None)()) == str(line.run("isolate -h"))

@@ -10,7 +10,7 @@ from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.ground.rows import Notebook, ProcessRow
 from tfgpu_magic.ground.snapshot import Gpu
-from tfgpu_magic.insight.objects.names import Name, NamedMemory, Scope
+from tfgpu_magic.insight.objects.names import Name, NamedMemory, Root
 from tfgpu_magic.insight.why.explanation import Explanation
 
 
@@ -51,7 +51,8 @@ def holding(
     name: str | tuple[str, ...],
     size: int,
     *,
-    scopes: tuple[Scope, ...] = (),
+    within: tuple[str, ...] = (),
+    root: Root = "name",
     others: tuple[Name, ...] = (),
     framework: str = "TensorFlow",
     device: str = "GPU:0",
@@ -62,7 +63,7 @@ def holding(
     """Return a holding; its shape is that of its size in floats, if it is one array."""
     parts = (name,) if isinstance(name, str) and name else tuple(name)
     return NamedMemory(
-        name=Name(parts, scopes),
+        name=Name(parts, within, root=root),
         others=others,
         framework=framework,
         device=device,

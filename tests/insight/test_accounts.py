@@ -10,7 +10,7 @@ import pytest
 from tests.sizes import MIB
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.insight.objects import roots, search
-from tfgpu_magic.insight.objects.accounts import Buffer, accounts, buffers, merge_overlapping, size_rests
+from tfgpu_magic.insight.objects.accounts import Buffer, accounts, merge_overlapping, size_rests
 
 ON = ("TensorFlow", "GPU:0")
 
@@ -59,21 +59,10 @@ def test_what_shares_memory_counts_once(
 def test_a_name_has_alone_what_no_other_name_leads_to(monkeypatch: pytest.MonkeyPatch) -> None:
     own, common = SimpleNamespace(), SimpleNamespace()
     arrays = [(ON[0], array(size)[1]._replace(thing=thing)) for size, thing in ((MIB, own), (2 * MIB, common))]
-    monkeypatch.setattr(search, "_arrays", lambda: (arrays, ()))
+    monkeypatch.setattr(search, "_arrays", lambda: arrays)
     monkeypatch.setattr(roots, "notebook_names", lambda: {"model": [own, common], "batch": common})
 
     assert (search.bytes_held_alone("model", ON), search.bytes_held_alone("batch", ON)) == (MIB, 0)
-
-
-def test_an_iterator_takes_what_no_array_does_up_to_its_bound() -> None:
-    arrays = [array(MIB, 0), array(2 * MIB, what="dataset iterator", rest=True)]
-
-    def taken(in_use: int) -> list[int]:
-        return [one.size for one in size_rests(merge_overlapping(arrays), arrays, {ON: in_use})]
-
-    assert taken(2 * MIB) == [MIB, MIB]
-    assert taken(9 * MIB) == [MIB, 2 * MIB]
-    assert taken(MIB) == [MIB]
 
 
 def test_iterators_without_a_bound_share_what_is_left_by_all_others() -> None:
@@ -87,7 +76,7 @@ def test_iterators_without_a_bound_share_what_is_left_by_all_others() -> None:
 def test_the_rest_is_what_is_in_use_beyond_the_arrays() -> None:
     arrays = [array(MIB, 0), array(MIB, 0, framework="JAX", device="cuda:0")]
     in_use = {ON: 3 * MIB, ("TensorFlow", "GPU:1"): MIB, ("TensorFlow", "GPU:2"): 0}
-    first, second, third = accounts(buffers(arrays, in_use), in_use)
+    first, second, third = accounts(size_rests(merge_overlapping(arrays), arrays, in_use), in_use)
 
     assert (first.framework, first.in_use, first.unaccounted) == ("JAX", None, None)
     assert (second.device, second.found, second.unaccounted) == ("GPU:0", MIB, 2 * MIB)

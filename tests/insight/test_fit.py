@@ -15,7 +15,7 @@ from tests.processes import run
 from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
-from tfgpu_magic.insight.recommend import as_document, recommend
+from tfgpu_magic.insight.recommend import recommend
 from tfgpu_magic.policy import parser
 from tfgpu_magic.simgpu import Machine
 
@@ -50,8 +50,8 @@ def pool(gpu: int, peak: int, name: str = "GPU:0") -> Pool:
 def test_the_line_gives_each_gpu_that_was_used_its_peak_and_a_margin(peaks: dict[str, list[Pool]], line: str) -> None:
     found = recommend(peaks, MACHINE)
 
-    assert f"%{found.magic} {found.words}" == line
-    assert parser.parse(found.words).requests
+    assert f"%{found.magic} {found.policy}" == line
+    assert parser.parse(found.policy).requests
     for need in found.needs:
         assert all(limit > peak or peak == 8 * GIB for peak, limit in zip(need.peaks, need.limits, strict=True))
 
@@ -60,16 +60,23 @@ def test_what_ran_out_counts_with_what_it_asked_for() -> None:
     """No peak has what was refused."""
     here = pool(0, 4 * GIB)._replace(framework="TensorFlow")
     failed = case(cell=16, pool=here, shortage=shortage(2))
-    answer = as_document(recommend({"TensorFlow": [here]}, MACHINE, failed), failed)
+    answer = recommend({"TensorFlow": [here]}, MACHINE, failed)
 
     assert "%tf_gpu visible 0; limit 6.8GiB" in repr(answer)
     assert "In [16] asked for 2 GiB and did not get them: they are in it." in repr(answer)
 
     unknown = case(cell=16, pool=here, shortage=shortage(None))
-    answer = as_document(recommend({"TensorFlow": [here]}, MACHINE, unknown), unknown)
+    answer = recommend({"TensorFlow": [here]}, MACHINE, unknown)
 
     assert "%tf_gpu visible 0; limit 4.5GiB" in repr(answer)
     assert "In [16] ran out of memory: how much it would have taken is not known." in repr(answer)
+
+
+def test_after_pick_the_next_notebook_is_to_pick_too(machine: Machine) -> None:
+    used = "from tests.insight.programs import take; import tensorflow as tf; x = take(800)"
+    *_, seen = run(machine, cells, "%tf_gpu pick; growth", used, "%tf_gpu measure --fit")
+
+    assert "%tf_gpu pick; limit 1.2GiB" in seen.value
 
 
 def test_a_peak_that_the_user_has_reset_counts(machine: Machine) -> None:
@@ -82,29 +89,27 @@ def test_a_peak_that_the_user_has_reset_counts(machine: Machine) -> None:
 
 def test_without_a_peak_it_says_what_to_do() -> None:
     for peaks in ({}, {"TensorFlow": [pool(0, 0)]}):
-        answer = as_document(recommend(peaks, MACHINE))
+        answer = recommend(peaks, MACHINE)
 
         assert "no peaks to go by. Run the cells that count" in repr(answer)
         assert "no peaks to go by" in answer._repr_html_()
 
 
 def test_where_the_driver_says_nothing_it_says_so_and_not_that_nothing_was_used() -> None:
-    answer = as_document(
-        recommend({"TensorFlow": [pool(0, GIB)]}, Snapshot(time=0.0, error="it hangs.")), trouble="it hangs."
-    )
+    answer = recommend({"TensorFlow": [pool(0, GIB)]}, Snapshot(time=0.0, error="it hangs."))
 
     assert repr(answer) == "How much to ask for is not known: it hangs."
     assert "it hangs." in answer._repr_html_()
 
 
 def test_what_the_gpu_is_to_have_free_counts_one_context_for_all_frameworks() -> None:
-    answer = as_document(recommend({"TensorFlow": [pool(0, GIB)], "PyTorch": [pool(0, 2 * GIB)]}, MACHINE))
+    answer = recommend({"TensorFlow": [pool(0, GIB)], "PyTorch": [pool(0, 2 * GIB)]}, MACHINE)
 
     assert "GPU 0 is to have 4.2 GiB free: CUDA's context takes about 256 MiB beside that." in repr(answer)
 
 
 def test_limits_that_are_more_than_the_gpu_has_are_not_said_to_be_free_memory() -> None:
-    answer = as_document(recommend({"TensorFlow": [pool(0, 5 * GIB)], "PyTorch": [pool(0, 5 * GIB)]}, MACHINE))
+    answer = recommend({"TensorFlow": [pool(0, 5 * GIB)], "PyTorch": [pool(0, 5 * GIB)]}, MACHINE)
 
     assert "come to 11.6 GiB, and GPU 0 has 8 GiB: the frameworks had their peaks at different times" in repr(answer)
     assert "is to have" not in repr(answer)

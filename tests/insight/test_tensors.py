@@ -21,9 +21,9 @@ from tests.sizes import MIB
 from tests.tf.on_machine import in_use
 from tfgpu_magic.frameworks.tensorflow import arrays as tensorflow_arrays
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
-from tfgpu_magic.insight.objects.accounts import Account, Group
-from tfgpu_magic.insight.objects.search import Search
-from tfgpu_magic.insight.objects.tensors import largest_holders, name_text, tensors
+from tfgpu_magic.insight.objects.accounts import Account
+from tfgpu_magic.insight.objects.search import arrays_reached_from, search
+from tfgpu_magic.insight.objects.tensors import name_text, tensors
 from tfgpu_magic.policy.process_state import Stage
 
 ENOUGH = 0.95
@@ -158,14 +158,12 @@ def test_what_is_written_gives_the_variable() -> None:
 
 def evaluated() -> dict[str, bool]:
     """Return for each array that a name leads to whether the name gives it when it is evaluated."""
-    names, search, checked = InteractiveShell.instance().user_ns, Search(), {}
-    rows = [Group(members=(one,)) for one in search.buffers]
-    for row, one in zip(rows, search.holdings(rows), strict=True):
-        if not (one.name.inner or one.name.scopes) and one.name.parts:
-            value = eval(one.name.expression, names)
-            value = value.value if hasattr(value, "path") else value  # of a variable of Keras
-            checked[one.name.expression] = value is search._arrays[row.members[0].arrays[0]][1].thing
-    return checked
+    names, rights = InteractiveShell.instance().user_ns, {}
+    for row in search(everything=True).rows:
+        if not (row.name.inner or row.name.within) and row.name.parts:
+            reached, _ = arrays_reached_from([eval(row.name.expression, names)])
+            rights[row.name.expression] = [one.name for one in search(only=reached).rows] == [row.name]
+    return rights
 
 
 NAMED: list[tuple[str, dict[str, int] | None]] = [
@@ -325,7 +323,7 @@ def test_in_an_errors_handler_it_tells_the_largest() -> None:
     try:
         fill()
     except tf.errors.ResourceExhaustedError:
-        names = [name_text(one.name) for one in largest_holders()[0].holdings[:2]]
+        names = [name_text(one.name) for one in tensors().holdings[:2]]
 
     assert names == [f"batches[{number}], in fill(), kept by the last error" for number in (0, 1)]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.insight import timeline
-from tfgpu_magic.insight.measurement import PoolUse
-from tfgpu_magic.insight.timeline import CellUse, Level, Sample, Timeline
+from tfgpu_magic.insight.measurement import Measurement, PoolUse
+from tfgpu_magic.insight.timeline import Level, Sample, Timeline
 
 
 def sample(at: float, in_use: int, gpu: str = "GPU-0") -> Sample:
     return Sample(at, (Level(gpu, in_use, None),))
 
 
-def cell(number: int) -> CellUse:
+def cell(number: int) -> Measurement:
     pool = PoolUse(framework="TensorFlow", name="GPU:0", gpu="GPU-0", before=0, after=MIB, peak=2 * MIB)
-    return CellUse(number=number, title="train()", began=1.0, ended=2.0, pools=(pool,))
+    return Measurement(cell=number, what="train()", began=1.0, seconds=1.0, pools=(pool,))
 
 
 def test_levels_are_those_of_each_gpu_over_all_pools_and_frameworks() -> None:
@@ -49,4 +49,4 @@ def test_it_does_not_grow_for_ever_and_the_newest_stays() -> None:
         line.add_cell(cell(number))
 
     assert [one.time for one in line.samples()] == list(range(10, timeline.SAMPLES + 10))
-    assert [one.number for one in line.cells()] == list(range(10, timeline.CELLS + 10))
+    assert [one.cell for one in line.cells()] == list(range(10, timeline.CELLS + 10))

@@ -75,6 +75,23 @@ def test_the_size_from_which_on_a_line_stands_can_be_said_anew_and_unloaded_ther
     assert [line is not None for line in lines(seen)] == [False, False, True, *[False] * 5]
 
 
+def test_what_is_measured_below_a_cell_is_not_said_twice_and_the_line_that_calls_names_it(machine: Machine) -> None:
+    grown = "kept = []\nfor _ in range(3):\n    kept.append(tf.zeros(100 * 2**18))"
+    _, _, measured, plain, shown = run(
+        machine,
+        cells,
+        READY,
+        "%tf_gpu track on",
+        f"%%tf_gpu measure\n{grown}",
+        grown.replace("kept", "more"),
+        "%tf_gpu track",
+    )
+
+    assert "300 MiB stayed." in measured.text
+    assert lines([measured, plain]) == [None, ("+300 MiB", "600 MiB")]
+    assert re.findall(r"In \[\d\]  (\w+\.append)", shown.value) == ["kept.append", "more.append"]
+
+
 def test_the_cell_in_which_tensorflow_starts_has_a_line(machine: Machine) -> None:
     *_, seen = run(machine, cells, "%tf_gpu track on", "import tensorflow as tf\nx = tf.zeros(100 * 2**18)")
 
@@ -95,7 +112,7 @@ def test_what_each_cell_did_is_kept_with_its_number_and_its_error() -> None:
     # The fourth is a cell within the fifth, which counts all.
     found = TIMELINE.cells()[-5:]
     assert [[round(pool.peak / MIB) for pool in one.pools] for one in found] == [[100], [150], [120], [200], [300]]
-    assert [(one.number, one.title, one.error) for one in found[:2]] == [
+    assert [(one.cell, one.what, one.error) for one in found[:2]] == [
         (4, "x = tf.zeros(100 * 2**18)", ""),
         (5, "tf.zeros(50 * 2**18); 1 / 0", "ZeroDivisionError"),
     ]
@@ -115,7 +132,7 @@ def test_a_cell_that_is_interrupted_while_it_awaits_is_one_too() -> None:
         events.trigger("post_run_cell", None)
 
     cell = TIMELINE.cells()[-1]
-    assert (cell.number, cell.title, cell.error) == (None, "await later()", "KeyboardInterrupt")
+    assert (cell.cell, cell.what, cell.error) == (None, "await later()", "KeyboardInterrupt")
     assert not re.search(r"insight|reporter", heard.stdout + heard.stderr)
 
 

@@ -10,14 +10,14 @@ import gc
 import sys
 import threading
 import weakref
-from collections import defaultdict, deque, namedtuple
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tfgpu_magic.insight.objects.names import NOWHERE, Step
+from tfgpu_magic.insight.objects.names import NOWHERE, Step, make_name
 from tfgpu_magic.insight.objects.references import local_variables
 from tfgpu_magic.insight.objects.search import collection_paused
 from tfgpu_magic.insight.objects.tensors import name_text
@@ -43,7 +43,7 @@ def found(array: object, **names: object) -> str | None:
     walk.start((Step(name), value) for name, value in names.items())
     walk.run(to_the_end=True)
     place = walk.place(array)
-    return None if place == NOWHERE else name_text(walk.name(place))
+    return None if place == NOWHERE else name_text(make_name(walk.path(place)))
 
 
 def generating(array: object) -> Generator[object, None, None]:
@@ -57,9 +57,6 @@ class Slotted:
 
     def __init__(self, x: object) -> None:
         self.x = x
-
-
-Pair = namedtuple("Pair", "left right")  # as users make them
 
 
 def closing(array: object) -> Callable[[], object]:
@@ -104,12 +101,11 @@ def started(thing: Any) -> Any:
         (lambda array: array, "x"),
         (lambda array: [0, array], "x[1]"),
         (lambda array: {"a": {3: (array,)}}, "x['a'][3][0]"),
-        (lambda array: {("a", 1): array}, "x['a', 1]"),
+        (lambda array: {("a", 1): array}, "x[('a', 1)]"),
         (lambda array: {Array: array}, "x[<type>]"),
         (lambda array: {"k" * 100: array}, f"x['{'k' * 35}...']"),
         (lambda array: defaultdict(list, {"a": [array]}), "x['a'][0]"),
         (lambda array: deque([array]), "x[0]"),
-        (lambda array: Pair(1, array), "x.right"),
         (lambda array: Box(kernel=array), "x.kernel"),
         (lambda array: Box(_private=[array]), "x._private[0]"),
         (lambda array: Box(inner=Box(inner={"a": array})), "x.inner.inner['a']"),
@@ -141,7 +137,7 @@ def names_of(array: object, start: dict[str, object], **more: Any) -> list[str]:
     walk.start([(Step(name), value) for name, value in start.items()])
     walk.run(to_the_end=True)
     place = walk.place(array)
-    return [name.expression for name in (walk.name(place), *walk.others(place))]
+    return [make_name(path).expression for path in (walk.path(place), *walk.other_paths(place))]
 
 
 def test_the_shortest_name_wins_and_others_are_told() -> None:

@@ -13,7 +13,7 @@ from tests.rows import changed
 from tests.sizes import GIB, MIB
 from tfgpu_magic.ground.rows import ProcessRow
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
-from tfgpu_magic.insight.objects.names import Name, NamedMemory, Scope
+from tfgpu_magic.insight.objects.names import Name, NamedMemory
 from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.insight.why.remedies import Trial, remedies, shut, smaller
 from tfgpu_magic.policy import parser
@@ -64,26 +64,27 @@ def test_what_loses_nothing_comes_before_a_restart() -> None:
     assert _kinds(case(), trial) == [("isolate", "growth"), ("restart", "limit 3.8GiB"), ("smaller", "")]
 
 
-OUT = holding("Out[3]", GIB // 2)
+OUT = holding("Out[3]", GIB // 2, root="result")
+LARGE = holding("Out[3]", GIB, root="result")
 
 
 @pytest.mark.parametrize(
     ("held", "facts", "first"),
     [
         ([OUT], {}, "free"),
-        ([holding("", GIB // 2, scopes=(Scope("result"),))], {}, "free"),  # of a display hook
+        ([holding("", GIB // 2, root="result")], {}, "free"),  # of a display hook
         ([OUT], {"shortage": shortage(0.5), "pool": pool(1, capped=True)}, "free"),  # all that is missing, and no more
         ([OUT], {"cell": 3}, "smaller"),  # which makes it again
         ([OUT], {"shortage": shortage(1.1)}, "smaller"),  # that is not enough
         ([OUT], {"shortage": shortage(None)}, "smaller"),
         ([holding("x", GIB)], {}, "smaller"),
-        ([holding("Out[3]", GIB, others=(Name(("x",)),))], {}, "smaller"),
-        ([holding("x", GIB, scopes=(Scope("function", "train"), Scope("error")))], {}, "smaller"),  # made again, too
-        ([holding("Out[3]", GIB, device="GPU:1")], {}, "smaller"),
-        ([holding("Out[3]", GIB, framework="JAX")], {}, "smaller"),
+        ([holding("Out[3]", GIB, root="result", others=(Name(("x",), root="name"),))], {}, "smaller"),
+        ([holding("x", GIB, within=("in train()",), root="error")], {}, "smaller"),  # made again, too
+        ([holding("Out[3]", GIB, root="result", device="GPU:1")], {}, "smaller"),
+        ([holding("Out[3]", GIB, root="result", framework="JAX")], {}, "smaller"),
         ([OUT, OUT], {"cause": "gpu", "pool": pool(2, 12, grows=True)}, "smaller"),  # in two pieces
-        ([holding("Out[3]", GIB)], {"cause": "gpu", "pool": pool(2, 12, grows=True)}, "free"),
-        ([holding("Out[3]", GIB)], {"cause": "pieces", "pool": pool(2, 12)}, "free"),
+        ([LARGE], {"cause": "gpu", "pool": pool(2, 12, grows=True)}, "free"),
+        ([LARGE], {"cause": "pieces", "pool": pool(2, 12)}, "free"),
     ],
 )
 def test_what_only_ipython_keeps_is_let_go_first_if_that_is_enough(

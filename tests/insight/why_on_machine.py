@@ -27,7 +27,7 @@ def take_time() -> None:
 def seen(*sources: str) -> tuple[list[Seen], Explanation | None]:
     """Return what people see of cells, and what was explained last."""
     take_time()
-    return cells(*sources), LAST.last
+    return cells(*sources), LAST.explanation
 
 
 def failed(*sources: str) -> tuple[Seen, Explanation]:

@@ -101,6 +101,14 @@ def test_jupyter_completes_as_ipython_does() -> None:
     assert (reply["matches"], reply["cursor_start"]) == (["--detach"], len("%%tf_gpu isolate "))
 
 
+@pytest.mark.parametrize("line", ["%tf_gpu ", "%gpu "])
+def test_what_most_people_want_is_offered_first(line: str) -> None:
+    with Machine.create("1x8GiB") as machine:
+        reply = run(machine, _complete_in_a_kernel, line)
+
+    assert reply["matches"][:7] == ["limit", "growth", "pick", "top", "split", "visible", "default"]
+
+
 def _complete_each(lines: list[str]) -> dict[str, list[str]]:
     return {line: _complete(line) for line in lines}
 

@@ -7,6 +7,7 @@ import json
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
@@ -47,7 +48,7 @@ def test_restart_applies_the_words_in_the_new_kernel(machine: Machine, server: S
     until(lambda: machine.held(pid=before) == 0)
 
     client = server.connect(kernel)
-    first = execute(client, "pass")  # the very first cell finds the words in force
+    first = execute(client, "%load_ext tfgpu_magic")  # the very first cell finds the words in force
     policy = execute(client, "from tfgpu_magic.engine import engine; print(engine.current().asked)").strip()
     after = int(execute(client, "import os; print(os.getpid())"))
     execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
@@ -94,6 +95,24 @@ def test_a_server_without_authentication_restarts_it_too_and_what_was_dropped_be
     # One truth: what waits is not said to be in force.
     assert "In force" not in status
     assert "waits for" in status
+
+
+def test_where_the_first_cell_sets_the_same_policy_its_line_alone_answers(server: Server, kernel: str) -> None:
+    client = server.connect(kernel)
+    execute(client, "%load_ext tfgpu_magic\nimport tensorflow as tf; x = tf.constant(1.0); import os")
+    before = int(execute(client, "print(os.getpid())"))
+    client.execute("%tf_gpu visible 1; limit 1GiB --restart")
+    _heard(client)
+    client.stop_channels()
+    until(lambda: not psutil.pid_exists(before))
+
+    client = server.connect(kernel)
+    first = execute(client, "%load_ext tfgpu_magic\n%tf_gpu visible 1; limit 1GiB")
+    client.stop_channels()
+
+    assert first.startswith("`visible 1; limit 1GiB` waits for TensorFlow's import.")
+    assert "after the restart" not in first
+    assert "already loaded" not in first
 
 
 def test_a_restart_that_is_interrupted_at_once_does_not_happen(server: Server, kernel: str) -> None:

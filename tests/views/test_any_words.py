@@ -64,13 +64,13 @@ def shown(error: TfGpuError, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     made: list[object] = []
     above = SimpleNamespace(error=lambda: error)
     for refusal in (
-        line.refused(error, "limit 95%", KERNEL),
-        line.refused(error, "limit 95%", KERNEL, "gpu"),
+        line.usage_error(error, "limit 95%", KERNEL),
+        line.usage_error(error, "limit 95%", KERNEL, "gpu"),
         cell._not_run(above, KERNEL, "%%tf_gpu isolate -o x"),  # type: ignore[arg-type]
     ):
         parts = refusal.parts if isinstance(refusal, offers.OfferingError) else []
         made += [type(refusal), [part for part in parts if not isinstance(part, str)]]
-    facts = chooser._refused(error)
+    facts = chooser._describe_refusal(error)
     made += [facts["outcome"], facts["ways"]]
     monkeypatch.setattr(dispatch, "_outcome", refuse)
     made.append(dispatch.answer(shlex.split("plan x")))

@@ -12,12 +12,12 @@ from tests.sizes import GIB, MIB
 from tests.views.test_table import Page
 from tfgpu_magic.insight import chart
 from tfgpu_magic.insight.chart import Curve
-from tfgpu_magic.insight.measurement import PoolUse
+from tfgpu_magic.insight.measurement import Measurement, PoolUse
 from tfgpu_magic.insight.session import Session, cell_line
-from tfgpu_magic.insight.timeline import CellUse, Level, Sample, Timeline
+from tfgpu_magic.insight.timeline import Level, Sample, Timeline
 
 POOL = PoolUse(framework="TensorFlow", name="GPU:0", gpu="GPU-a", before=GIB, after=2 * GIB, peak=3 * GIB)
-CELL = CellUse(number=5, title="model.fit(x, y)", began=1010.0, ended=1020.0, pools=(POOL,))
+CELL = Measurement(cell=5, what="model.fit(x, y)", began=1010.0, seconds=10.0, pools=(POOL,))
 CURVE = Curve(
     "GPU 0", tuple((1000.0 + second, GIB if second < 20 else 2 * GIB) for second in range(40)), 4 * GIB, (CELL,)
 )
@@ -108,9 +108,9 @@ def test_a_long_session_is_thinned_and_its_highest_point_stays() -> None:
 
 def test_of_many_cells_the_highest_are_drawn_and_none_from_before_the_first_sample() -> None:
     times = [1000.0 + number / 100 for number in range(2000)]
-    cells = [CELL._replace(number=number, began=at, ended=at) for number, at in enumerate(times)]
-    high = CELL._replace(number=7777, pools=(POOL._replace(peak=4 * GIB),))
-    early = CELL._replace(number=8888, began=10.0, ended=20.0)
+    cells = [replace(CELL, cell=number, began=at, seconds=0.0) for number, at in enumerate(times)]
+    high = replace(CELL, cell=7777, pools=(POOL._replace(peak=4 * GIB),))
+    early = replace(CELL, cell=8888, began=10.0)
     drawn = chart.draw(replace(CURVE, cells=(early, *cells, high)))
 
     assert drawn.count("<rect") <= chart.DRAWN
@@ -119,9 +119,9 @@ def test_of_many_cells_the_highest_are_drawn_and_none_from_before_the_first_samp
 
 
 def test_a_peak_that_may_be_from_before_or_of_another_time_is_not_drawn_as_the_cells() -> None:
-    before = CELL._replace(pools=(POOL._replace(peak=40 * GIB, exact=False),))
+    before = replace(CELL, pools=(POOL._replace(peak=40 * GIB, exact=False),))
     other = POOL._replace(name="GPU:1", before=GIB, after=GIB, peak=2 * GIB)  # its peak may be of another moment
-    shared = CELL._replace(pools=(POOL, other))
+    shared = replace(CELL, pools=(POOL, other))
 
     assert replace(CURVE, cells=(before,)).highest == 2 * GIB
     assert "peak at most 40 GiB" in chart.draw(replace(CURVE, cells=(before,)))
@@ -142,14 +142,14 @@ def test_a_session_of_days_says_the_day() -> None:
 
 
 def test_of_a_long_line_of_code_the_beginning_is_shown() -> None:
-    shown = chart.cell_title(CELL._replace(title="history = model.fit(images, labels, epochs=10)"), 20)
+    shown = chart.cell_title(replace(CELL, what="history = model.fit(images, labels, epochs=10)"), 20)
 
     assert shown == "history = model.fit…"
-    assert chart.cell_title(CELL, 20) == CELL.title
+    assert chart.cell_title(CELL, 20) == CELL.what
 
 
 def test_a_cell_of_any_name_is_text() -> None:
-    cell = CELL._replace(title=HOSTILE, error=HOSTILE)
+    cell = replace(CELL, what=HOSTILE, error=HOSTILE)
     record = Timeline([Sample(1000.0, (Level("GPU-a", GIB, None),))], [cell])
     shown = Session(record, {"GPU-a": "0"})._repr_html_()
 
@@ -160,7 +160,7 @@ def test_a_cell_of_any_name_is_text() -> None:
 
 
 def test_of_many_cells_the_last_are_in_the_table_and_it_says_so() -> None:
-    cells = [CELL._replace(number=number) for number in range(500)]
+    cells = [replace(CELL, cell=number) for number in range(500)]
     session = Session(Timeline([Sample(1000.0, (Level("GPU-a", GIB, None),))], cells))
 
     for shown in (repr(session), session._repr_html_()):

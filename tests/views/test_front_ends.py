@@ -18,7 +18,7 @@ from tests.isolate.notebook import waits_for
 from tests.machines import machine_of
 from tests.slack import SLACK
 from tests.views.conftest import Kernel
-from tfgpu_magic.notebook.widget import NOT_LIVE, _built
+from tfgpu_magic.notebook.widget import NOT_LIVE, _read_built
 from tfgpu_magic.simgpu import Machine
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -175,7 +175,7 @@ def visible(markup: str) -> str:
 
 
 def test_the_widgets_script_loads_nothing() -> None:
-    script = _built("widget.js")
+    script = _read_built("widget.js")
 
     # A sentence may have the word.
     imports = r"\bimport\s*[({*\"'`]|\bimport\.meta|\bimport\s+[\w$]+\s*(?:,\s*[{*]|from\b)"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 from tests.insight.cases import holding
 from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks.array import Array
-from tfgpu_magic.insight.freeing import Change, Freed
+from tfgpu_magic.insight.freeing import Freed
+from tfgpu_magic.insight.measurement import HeldChange, Measurement, PoolUse
 from tfgpu_magic.insight.objects import search
 from tfgpu_magic.insight.objects.accounts import Account
-from tfgpu_magic.insight.objects.names import Name, Scope
+from tfgpu_magic.insight.objects.names import Name
 from tfgpu_magic.insight.objects.search import arrays_reached_from
 from tfgpu_magic.insight.objects.tensors import Tensors, name_text
 
@@ -22,10 +24,8 @@ from tfgpu_magic.insight.objects.tensors import Tensors, name_text
     [
         (Name(("model", ".layers[2]", ".kernel")), "model.layers[2].kernel"),
         (Name(("f",), inner=True), "f (inside)"),
-        (Name(("x",), (Scope("function", "train"), Scope("error"))), "x, in train(), kept by the last error"),
-        (Name((), (Scope("temporary", "<module>"), Scope("error"))), "a temporary of the cell, kept by the last error"),
-        (Name(("x",), (Scope("running", "train"),)), "x, in train(), which is running"),
-        (Name((), (Scope("captures"),)), "captured by a tf.function that no name leads to"),
+        (Name(("x",), ("in train()", "kept by the last error")), "x, in train(), kept by the last error"),
+        (Name((), ("in the cell", "kept by the last error")), "in the cell, kept by the last error"),
         (Name(), "no name leads to it"),
         (Name(("x", "['a\u202eb']")), "x['a?b']"),
     ],
@@ -60,21 +60,19 @@ def test_arrays_that_come_to_more_than_is_in_use_are_explained() -> None:
     ]
 
 
-def test_several_frameworks_are_told_apart_and_a_silent_one_is_named() -> None:
+def test_several_frameworks_are_told_apart() -> None:
     taken = Tensors(
         holdings=(holding("x", MIB), holding("y", MIB, framework="JAX", device="cuda:0")),
         accounts=(
             Account(framework="JAX", device="cuda:0", in_use=None, found=MIB),
             Account(framework="TensorFlow", device="GPU:0", in_use=MIB, found=MIB),
         ),
-        silent=("Novum",),
     )
     text = repr(taken)
 
     assert "TensorFlow GPU:0" in text
     assert "JAX cuda:0" in text
     assert "JAX does not tell how much it has in use on cuda:0." in text
-    assert "Novum does not tell which objects hold its memory." in text
     assert "unaccounted" not in text
 
 
@@ -86,13 +84,18 @@ def test_html_has_the_rows_of_the_text_and_escapes_names() -> None:
     assert '<td class="tfgpu-n">1 MiB</td>' in html
 
 
+def measured(in_use: dict[tuple[str, str], tuple[int, int]], held: dict[str, tuple[int, int]] | None = None) -> Any:
+    """Return a measurement with what was in use of pools, and held of GPUs, before and after."""
+    return Measurement(
+        seconds=0.0,
+        pools=tuple(PoolUse(*on, "GPU-0", *sizes, peak=sizes[0]) for on, sizes in in_use.items()),
+        gpus=tuple(HeldChange(gpu=gpu, uuid=None, before=a, after=b) for gpu, (a, b) in (held or {}).items()),
+    )
+
+
 def test_what_became_free_and_what_went_back_are_said_apart() -> None:
     in_use = {("PyTorch", "cuda:0"): (3 * GIB, GIB), ("TensorFlow", "GPU:0"): (0, 0)}
-    outcome = Freed(
-        names=(),
-        in_use={device: Change(before=before, after=after) for device, (before, after) in in_use.items()},
-        held={"0": Change(before=4 * GIB, after=2 * GIB)},
-    )
+    outcome = Freed(names=(), measured=measured(in_use, {"0": (4 * GIB, 2 * GIB)}))
 
     assert repr(outcome).splitlines() == [
         "PyTorch on cuda:0: 2 GiB became free, and 1 GiB are still in use.",
@@ -104,9 +107,8 @@ def test_what_became_free_and_what_went_back_are_said_apart() -> None:
 
 @pytest.mark.parametrize(("given", "kept"), [({}, True), ({"PyTorch": GIB}, True), ({"TensorFlow": 0}, False)])
 def test_that_tensorflow_keeps_it_is_said_unless_it_gives_back(given: dict[str, int], kept: bool) -> None:
-    in_use = {("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}
-    held = {"0": Change(before=2 * GIB, after=2 * GIB - sum(given.values()))}
-    outcome = Freed(names=(), in_use=in_use, held=held, given=given)
+    held = {"0": (2 * GIB, 2 * GIB - sum(given.values()))}
+    outcome = Freed(names=(), measured=measured({("TensorFlow", "GPU:0"): (GIB, 0)}, held), given=given)
 
     assert ("TensorFlow keeps what became free" in repr(outcome)) == kept
 
@@ -114,23 +116,25 @@ def test_that_tensorflow_keeps_it_is_said_unless_it_gives_back(given: dict[str, 
 def test_names_with_more_below_them_than_is_looked_through_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfgpu_magic.insight.objects.walk.MOST", 100)
     arrays = [("X", Array([], "tensor", "float32", (1,), 4, "GPU:0"))]
-    monkeypatch.setattr(search, "_arrays", lambda: (arrays, ()))
+    monkeypatch.setattr(search, "_arrays", lambda: arrays)
 
     assert arrays_reached_from([[[]]]) == (set(), False)
     assert arrays_reached_from([[[] for _ in range(200)]]) == (set(), True)
-    assert "led to more objects than were looked through" in repr(Freed(names=("x",), in_use={}, held={}, gave_up=True))
+    assert "led to more objects than were looked through" in repr(
+        Freed(names=("x",), measured=measured({}), gave_up=True)
+    )
 
 
 def test_a_driver_that_does_not_tell_is_said() -> None:
-    outcome = Freed(names=(), in_use={("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}, held={})
+    outcome = Freed(names=(), measured=measured({("TensorFlow", "GPU:0"): (GIB, 0)}))
 
     assert "What went back to the driver is not known" in repr(outcome)
     assert outcome.to_driver is None
 
 
 def test_where_the_driver_does_not_tell_the_frameworks_own_account_counts() -> None:
-    in_use = {("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}
-    outcome = Freed(names=(), in_use=in_use, held={}, given={"TensorFlow": 2 * GIB, "PyTorch": 0})
+    given = {"TensorFlow": 2 * GIB, "PyTorch": 0}
+    outcome = Freed(names=(), measured=measured({("TensorFlow", "GPU:0"): (GIB, 0)}), given=given)
 
     (free, back) = repr(outcome).splitlines()
 
@@ -160,8 +164,8 @@ def test_several_arrays_are_counted_and_how_to_see_each_is_said() -> None:
 
 
 def test_where_nothing_went_back_it_is_said_once_what_is_held() -> None:
-    held = {gpu: Change(before=size, after=size) for gpu, size in {"0": 2 * GIB, "3": GIB}.items()}
-    outcome = Freed(names=(), in_use={("TensorFlow", "GPU:0"): Change(before=GIB, after=GIB)}, held=held)
+    held = {"0": (2 * GIB, 2 * GIB), "3": (GIB, GIB)}
+    outcome = Freed(names=(), measured=measured({("TensorFlow", "GPU:0"): (GIB, GIB)}, held))
 
     assert repr(outcome).splitlines() == [
         "TensorFlow on GPU:0: nothing became free, and 1 GiB are in use.",

@@ -175,4 +175,4 @@ def test_a_missing_build_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("importlib.resources.files", lambda _: tmp_path)
 
     with pytest.raises(MonitorError, match="not built here"):
-        widget._built("widget.js")
+        widget._read_built("widget.js")

@@ -113,13 +113,13 @@ class Framework:
         if self.counters is not None:
             self.counters.share(self._between)
 
-    def arrays(self, objects: Sequence[object]) -> Iterable[Array] | None:  # noqa: ARG002  # for those that have no list
-        """Return its arrays on GPUs, or None if it does not tell them; no code of the user's runs for that.
+    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:  # noqa: ARG002  # for those that have no list
+        """Return its arrays on GPUs; no code of the user's runs for that.
 
         Args:
             objects: all objects that Python's garbage collector knows, for a framework that has no list of its own.
         """
-        return None
+        return ()
 
     def give_back(self) -> Mapping[str, int]:
         """Give back what it keeps and no array uses; return the bytes that went back, by the UUID of each GPU."""

@@ -97,10 +97,16 @@ def in_cell() -> bool:
 
 
 def title(body: str) -> str:
-    """Return a cell's first line that is no import, magic or comment; else its first line."""
-    lines = [line.strip() for line in body.splitlines() if line.strip()]
-    first = [line for line in lines if not line.startswith(("#", "import ", "from ", "%"))]
-    return next(iter([*first, *lines]), "")
+    """Return the line of a cell that tells most: the first that calls something, or else that does something."""
+    lines = [line for line in body.splitlines() if line.strip()]
+    doing = [line for line in lines if not line.lstrip().startswith(("#", "import ", "from ", "%"))]
+    calling = [line for line in doing if "(" in line and not line.lstrip().startswith(_TELLS_LITTLE)]
+    calling.sort(key=lambda line: line[0].isspace())  # the cell's own calls, before those in its functions and loops
+    return next((line.strip() for line in [*calling, *doing, *lines]), "")
+
+
+_TELLS_LITTLE = ("def ", "async ", "class ", "@", "for ", "while ", "if ", "elif ", "with ", "print(")
+"""How a line begins that calls something, and says less of its cell than the lines below it."""
 
 
 class CellWatch:

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from typing import NamedTuple
 
 from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.units import rounded
-from tfgpu_magic.insight.measurement import peak_text, pool_name
-from tfgpu_magic.insight.timeline import CellUse
+from tfgpu_magic.insight.measurement import Measurement, peak_text, pool_name
 
 WIDTH, HEIGHT = 600, 100
-"""The size of the box in its own units; it is drawn as wide as there is room."""
+"""The size of the box in its own units. It is drawn as wide as there is room."""
 
 DRAWN = 240
 """Points and cells at most: more than there are pixels show nothing new."""
@@ -68,7 +68,7 @@ class Curve:
     name: str
     points: tuple[tuple[float, int], ...]
     limit: int | None = None
-    cells: tuple[CellUse, ...] = ()
+    cells: tuple[Measurement, ...] = ()
 
     @property
     def highest(self) -> int:
@@ -87,15 +87,8 @@ class Curve:
         return words + (f", limit {rounded(self.limit)}" if self.limit else "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """The places of times and sizes in the box.
-
-    Attributes:
-        begin: seconds since the epoch on the left.
-        end: those on the right.
-        top: bytes at the top.
-    """
+class _Scale(NamedTuple):
+    """The places in the box of times, which are seconds since the epoch, and sizes, up to `top` bytes."""
 
     begin: float
     end: float
@@ -109,7 +102,7 @@ class _Scale:
 
 
 def draw(curve: Curve) -> str:
-    """Draw a curve as a figure of HTML; its page has `STYLE`."""
+    """Draw a curve as a figure of HTML, for a page that has `STYLE`."""
     points = _thin(curve.points)
     begin, end = points[0][0], max(points[-1][0], points[0][0] + 1.0)
     scale = _Scale(begin, end, max(curve.highest, curve.limit or 0 if curve.shows_limit else 0, 1))
@@ -126,7 +119,7 @@ def draw(curve: Curve) -> str:
 
 
 def _shapes(
-    curve: Curve, points: Sequence[tuple[float, int]], cells: Sequence[CellUse], scale: _Scale
+    curve: Curve, points: Sequence[tuple[float, int]], cells: Sequence[Measurement], scale: _Scale
 ) -> Iterator[str]:
     """Draw what is in use, the cells that used it, and the limit."""
     along = " L".join(f"{scale.x(at):.1f} {scale.y(in_use):.1f}" for at, in_use in points)
@@ -141,7 +134,7 @@ def _shapes(
         yield f'<line x1="0" x2="{WIDTH}" y1="{level}" y2="{level}"/>'
 
 
-def _slots(points: Sequence[tuple[float, int]], cells: Sequence[CellUse], scale: _Scale) -> Iterator[str]:
+def _slots(points: Sequence[tuple[float, int]], cells: Sequence[Measurement], scale: _Scale) -> Iterator[str]:
     """Draw a slot around each point, which says on hover what is known of that time."""
     times = [at for at, _ in points]
     middles = [times[0], *((a + b) / 2 for a, b in pairwise(times)), scale.end]
@@ -152,23 +145,18 @@ def _slots(points: Sequence[tuple[float, int]], cells: Sequence[CellUse], scale:
         yield f'<i class="tfgpu-{side}" style="flex:{scale.x(right) - scale.x(left):.1f}" data-said="{said}"></i>'
 
 
-def _cell_text(cell: CellUse) -> str:
+def _cell_text(cell: Measurement) -> str:
     peaks = ", ".join(f"{pool_name(pool.framework, pool.name)} peak {peak_text(pool)}" for pool in cell.pools)
     return f"{cell_name(cell)}, {peaks}: {cell_title(cell, 40)}"
 
 
 def legend(curves: Sequence[Curve]) -> str:
     """Explain what is drawn, if it is more than one thing."""
-    drawn = {
-        "use": ("in use", True),
-        "peak": ("a cell, up to its peak", any(curve.cells for curve in curves)),
-        "limit": ("the limit", any(curve.shows_limit for curve in curves)),
-    }
-    keys = [
-        f'<span><span class="tfgpu-key tfgpu-key-{key}" aria-hidden="true"></span>{words}</span>'
-        for key, (words, there) in drawn.items()
-        if there
-    ]
+    drawn = {"use": "in use"}
+    drawn |= {"peak": "a cell, up to its peak"} if any(curve.cells for curve in curves) else {}
+    drawn |= {"limit": "the limit"} if any(curve.shows_limit for curve in curves) else {}
+    sample = '<span><span class="tfgpu-key tfgpu-key-{}" aria-hidden="true"></span>{}</span>'
+    keys = [sample.format(*one) for one in drawn.items()]
     # The dots separate them where a front end removes the style, as those of `html` do.
     return f'<p class="tfgpu-keys">{" · ".join(keys)}</p>' if len(keys) > 1 else ""
 
@@ -184,15 +172,15 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _WIDTH = 40  # characters
 
 
-def cell_name(cell: CellUse) -> str:
+def cell_name(cell: Measurement) -> str:
     """Write a cell's number: ``In [5]``."""
-    return "a cell" if cell.number is None else f"In [{cell.number}]"
+    return "a cell" if cell.cell is None else f"In [{cell.cell}]"
 
 
-def cell_title(cell: CellUse, longest: int) -> str:
-    """Write a cell's title; of a longer one the beginning, which says most."""
-    whole = len(cell.title) <= longest
-    return phrases.plain(cell.title if whole else cell.title[: longest - 1], longest=longest) + ("" if whole else "…")
+def cell_title(cell: Measurement, longest: int) -> str:
+    """Write a cell's title, of a longer one the beginning, which says most."""
+    whole = len(cell.what) <= longest
+    return phrases.plain(cell.what if whole else cell.what[: longest - 1], longest=longest) + ("" if whole else "…")
 
 
 def _clock(at: float, other: float) -> str:
@@ -200,19 +188,19 @@ def _clock(at: float, other: float) -> str:
     return time.strftime("%H:%M:%S" if abs(at - other) < 86400 else "%Y-%m-%d %H:%M", time.localtime(at))
 
 
-def _height(cell: CellUse) -> int:
-    """Return the most that a cell is known to have used; pools on one GPU may have had their peaks at other times."""
+def _height(cell: Measurement) -> int:
+    """Return the most that a cell is known to have used. Pools on one GPU may have had their peaks at other times."""
     peaks = [pool.peak for pool in cell.pools if pool.exact]
     return max([*peaks, sum(pool.before for pool in cell.pools), sum(pool.after for pool in cell.pools)])
 
 
-def _highest_cells(cells: list[CellUse]) -> list[CellUse]:
+def _highest_cells(cells: list[Measurement]) -> list[Measurement]:
     """Return the cells that are drawn, in the order of time: of too many the highest."""
     return sorted(sorted(cells, key=_height)[-DRAWN:], key=lambda cell: cell.began)
 
 
 def _thin(points: Sequence[tuple[float, int]], most: int = DRAWN) -> list[tuple[float, int]]:
-    """Return fewer points, each the highest of those that it stands for; the first and the last stay."""
+    """Return fewer points, each the highest of those that it stands for. The first and the last stay."""
     step = math.ceil(len(points) / most)
     if step == 1:
         return list(points)

@@ -1,10 +1,9 @@
-"""Frees memory: of names, of what IPython keeps, of garbage and caches; and reports what became free."""
+"""Frees memory of names, of what IPython keeps, of garbage and caches, and reports what became free."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,18 +15,18 @@ from tfgpu_magic.ground.answer import Answer
 from tfgpu_magic.ground.host import here
 from tfgpu_magic.ground.message import Line, Message, in_commas, joined, msg
 from tfgpu_magic.ground.units import rounded
+from tfgpu_magic.insight.measuring import Measuring
 from tfgpu_magic.insight.objects import roots
-from tfgpu_magic.insight.objects.search import Identity, arrays_reached_from, bytes_in_use, ids_leading_to_arrays
-from tfgpu_magic.insight.objects.tensors import GAVE_UP, Tensors, name_text, remaining_arrays
-from tfgpu_magic.machine.see import DRIVER_TIMEOUT, look
+from tfgpu_magic.insight.objects.search import Identity, arrays_reached_from, ids_leading_to_arrays, search
+from tfgpu_magic.insight.objects.tensors import GAVE_UP, Tensors, name_text
 from tfgpu_magic.policy.parser import nearest
 from tfgpu_magic.policy.process_state import Stage
 from tfgpu_magic.policy.requests.growth import Growth
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from tfgpu_magic.insight.objects.accounts import Device
+    from tfgpu_magic.insight.measurement import HeldChange, Measurement, PoolUse
 
 _MOST_NAMES = 5
 _KEEPS = msg(
@@ -44,24 +43,6 @@ _UNUSED = msg("No framework has memory of a GPU in use here.")
 _UNKNOWN = msg("What went back to the driver is not known: it does not tell what this process holds.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A figure before and after.
-
-    Attributes:
-        before: bytes.
-        after: bytes.
-    """
-
-    before: int
-    after: int
-
-    @property
-    def freed(self) -> int:
-        """Bytes that became free; 0 if others took more meanwhile."""
-        return max(self.before - self.after, 0)
-
-
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Freed(Answer):
     """What became free.
@@ -69,8 +50,8 @@ class Freed(Answer):
     Attributes:
         names: the names that were deleted.
         dropped: the results that IPython kept and that alone led to GPU memory, and the last error if it did.
-        in_use: what each framework has in use on each GPU.
-        held: what the driver says that this process holds, by GPU as the driver numbers it; empty if it does not say.
+        measured: what each framework had in use on each GPU, and what the driver says that this process held, before
+            and after.
         remaining: arrays that the deleted names led to, and that something else keeps.
         gave_up: whether the deleted names led to more objects than were looked through.
         given: the bytes that each framework gave back to the driver, by its own account; only of those that can.
@@ -78,8 +59,7 @@ class Freed(Answer):
 
     names: tuple[str, ...]
     dropped: tuple[str, ...] = ()
-    in_use: Mapping[Device, Change]
-    held: Mapping[str, Change]
+    measured: Measurement
     remaining: Tensors = field(default_factory=Tensors)
     gave_up: bool = False
     given: Mapping[str, int] = field(default_factory=dict)
@@ -87,33 +67,38 @@ class Freed(Answer):
     @property
     def in_pools(self) -> int:
         """Bytes that became free in the frameworks' pools."""
-        return sum(change.freed for change in self.in_use.values())
+        return sum(map(_given_back, self.measured.pools))
 
     @property
     def to_driver(self) -> int | None:
-        """Bytes that went back to the driver, by its figure or else by the frameworks'; None if neither is known."""
-        if self.held:
-            return sum(change.freed for change in self.held.values())
+        """Bytes that went back to the driver, by its figure or else by the frameworks', or None if neither is known."""
+        if self._held:
+            return sum(map(_given_back, self._held))
         return sum(self.given.values()) if self.given else None
 
+    @property
+    def _held(self) -> list[HeldChange]:
+        """The changes of what the driver gave, of each GPU of which it tells that."""
+        return [gpu for gpu in self.measured.gpus if gpu.delta is not None]
+
     def _parts(self) -> list[Message]:
-        used = {device: change for device, change in self.in_use.items() if change.before or change.after}
-        lines = [_pool_line(*one) for one in used.items()] or [_UNUSED]
+        used = [pool for pool in self.measured.pools if pool.before or pool.after]
+        lines = [_pool_line(pool) for pool in used] or [_UNUSED]
         if self.dropped:
             more = len(self.dropped) - _MOST_NAMES
             beside = f" and {more} more" if more > 0 else ""
             lines.append(msg("Dropped: {names}{beside}.", names=in_commas(self.dropped[:_MOST_NAMES]), beside=beside))
-        if self.held:
-            lines += _driver_lines(self.held)
+        if self._held:
+            lines += _driver_lines(self._held)
         elif used or any(self.given.values()):
             lines.append(_framework_line(self.given))
-        kept = any(framework == TENSORFLOW and change.freed for (framework, _), change in used.items())
+        kept = any(pool.framework == TENSORFLOW and _given_back(pool) for pool in used)
         if kept and TENSORFLOW not in self.given:
             lines.append(_KEEPS)
         if self.remaining.holdings:
             lines += [_remaining_line(self), *[GAVE_UP] * self.remaining.gave_up]
         lines += [_CUT] * self.gave_up
-        return lines + [_REST] * any(change.after for change in used.values())
+        return lines + [_REST] * any(pool.after for pool in used)
 
 
 def free(*names: str) -> Freed:
@@ -134,26 +119,24 @@ def free(*names: str) -> Freed:
     led_to, gave_up = (
         arrays_reached_from([roots.notebook_names()[name] for name in names]) if names else (set[Identity](), False)
     )
-    in_use, held = bytes_in_use(), look(DRIVER_TIMEOUT).held_by(os.getpid())
-    roots.delete_names(names)
-    dropped = _drop_unnamed()
-    custom_gradients.leave_to_graphs()
-    gc.collect()
-    given = _give_back()
-    in_use_after, held_after = bytes_in_use(), look(DRIVER_TIMEOUT).held_by(os.getpid())
+    with Measuring() as measuring:
+        roots.delete_names(names)
+        dropped = _drop_unnamed()
+        custom_gradients.leave_to_graphs()
+        gc.collect()
+        given = _give_back()
     return Freed(
         names=tuple(dict.fromkeys(names)),
-        in_use={device: Change(before=size, after=in_use_after.get(device, 0)) for device, size in in_use.items()},
-        held={gpu: Change(before=size, after=held_after[gpu]) for gpu, size in held.items() if gpu in held_after},
+        measured=measuring.result,
         dropped=dropped,
-        remaining=remaining_arrays(led_to) if led_to else Tensors(),
+        remaining=_still_there(led_to) if led_to else Tensors(),
         gave_up=gave_up,
         given=given,
     )
 
 
 def give_back() -> int:
-    """Give GPU memory that is kept and not used back to the driver, while this process lives.
+    """Return GPU memory that is kept and not used to the driver, while this process lives.
 
     TensorFlow gives back where `growth --release` is in force, and PyTorch what its cache keeps; JAX cannot. It waits
     until the GPUs have done their work. What something refers to stays, and no framework is started for it.
@@ -180,14 +163,20 @@ def give_back() -> int:
 
 
 def _no_such_name(name: str) -> Message:
-    """Return what is wrong with a name; no variable of its frame, which an error keeps, has a value of the notebook."""
+    """Return what is wrong with a name. An error keeps this frame, so no variable here has a value of the notebook."""
     near = nearest(name, roots.notebook_names())
     text = "`free {name}` cannot be done: there is no name {quoted} here to delete.{near}"
     return msg(text, name=name, quoted=repr(name), near=near if near.startswith(" Did you mean") else "")
 
 
+def _still_there(identities: set[Identity]) -> Tensors:
+    """Return those of certain arrays that something keeps, with their names."""
+    found = search(only=identities)
+    return Tensors(holdings=found.rows, gave_up=found.gave_up)
+
+
 def _drop_unnamed() -> tuple[str, ...]:
-    """Drop the results and errors that lead to arrays which no name keeps; return what people call them."""
+    """Drop the results and errors that lead to arrays which no name keeps, and return what people call them."""
     unwanted = ids_leading_to_arrays([*(value for _, value in roots.kept_results()), *roots.kept_errors()])
     dropped = sorted(name for name, value in roots.kept_results() if name and id(value) in unwanted)
     if any(id(error) in unwanted for error in roots.kept_errors()):
@@ -198,7 +187,7 @@ def _drop_unnamed() -> tuple[str, ...]:
 
 
 def _give_back() -> dict[str, int]:
-    """Make each framework that can give memory back do so; return the bytes by its name, 0 if it fails."""
+    """Make each framework that can give memory back do so, and return the bytes by its name, 0 if it fails."""
     given: dict[str, int] = {}
     for framework in registry.freeing():
         given[framework.name] = 0
@@ -207,22 +196,28 @@ def _give_back() -> dict[str, int]:
     return given
 
 
-def _pool_line(device: Device, change: Change) -> Message:
-    left = "{after} are still in use" if change.after else "nothing is in use any more"
+def _given_back(change: PoolUse | HeldChange) -> int:
+    """Return the bytes that became free, or 0 if others took more meanwhile."""
+    return max(-(change.delta or 0), 0)
+
+
+def _pool_line(pool: PoolUse) -> Message:
+    left = "{after} are still in use" if pool.after else "nothing is in use any more"
     some, none = f"{{freed}} became free, and {left}.", "nothing became free, and {after} are in use."
-    facts = {"freed": rounded(change.freed), "after": rounded(change.after)}
-    return msg("{framework} on {gpu}: " + (some if change.freed else none), framework=device[0], gpu=device[1], **facts)
+    freed = _given_back(pool)
+    facts = {"freed": rounded(freed), "after": rounded(pool.after)}
+    return msg("{framework} on {gpu}: " + (some if freed else none), framework=pool.framework, gpu=pool.name, **facts)
 
 
-def _driver_lines(held: Mapping[str, Change]) -> list[Message]:
-    """Return a line for each GPU of which something went back to the driver; if of none, what is held."""
+def _driver_lines(held: Sequence[HeldChange]) -> list[Message]:
+    """Return a line for each GPU that gave memory back to the driver, or if none did, one with what is held."""
     text = "{freed} of GPU {gpu} went back to the driver, and this process still holds {after}."
     lines = [
-        msg(text, gpu=gpu, freed=rounded(change.freed), after=rounded(change.after))
-        for gpu, change in held.items()
-        if change.freed
+        msg(text, gpu=one.gpu, freed=rounded(_given_back(one)), after=rounded(one.after))
+        for one in held
+        if _given_back(one)
     ]
-    holds = in_commas(f"{rounded(change.after)} of GPU {gpu}" for gpu, change in held.items())
+    holds = in_commas(f"{rounded(one.after)} of GPU {one.gpu}" for one in held)
     return lines or [msg("Nothing went back to the driver: this process holds {holds}.", holds=holds)]
 
 

@@ -11,7 +11,7 @@ from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.units import rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Container, Iterable
 
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.ground.snapshot import Snapshot
@@ -46,6 +46,18 @@ class PoolUse(NamedTuple):
     exact: bool = True
     limit: int | None = None
 
+    @classmethod
+    def between(cls, framework: str, before: Pool | None, after: Pool) -> PoolUse:
+        """Return what happened in a pool. One that was not there before was empty.
+
+        Args:
+            framework: the framework's name for people.
+            before: the counters at the beginning.
+            after: the counters at the end, with the peak since the beginning.
+        """
+        first = 0 if before is None else before.in_use
+        return cls(framework, after.name, after.gpu, first, after.in_use, after.peak, after.exact, after.limit)
+
     @property
     def delta(self) -> int:
         """What stayed in use, less what was given back."""
@@ -59,7 +71,7 @@ class PoolUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldChange:
-    """What the driver says that this process held of one GPU. Sizes are bytes; None is unknown.
+    """What the driver says that this process held of one GPU. Sizes are bytes, and None is unknown.
 
     Attributes:
         gpu: the `Gpu.label`.
@@ -75,7 +87,7 @@ class HeldChange:
 
     @property
     def delta(self) -> int | None:
-        """What came to it; None if that is unknown."""
+        """What came to it, or None if that is unknown."""
         return None if self.before is None or self.after is None else self.after - self.before
 
 
@@ -93,6 +105,8 @@ class Measurement(Answer):
         error: the name of the class of the error that ended it; empty if none did.
         simulated: whether the GPUs are those of a simulated machine.
         what: what was measured, as people call it; empty if that is plain.
+        cell: the number of the cell that it is, as in ``In [5]``; None if it is none, or has none.
+        began: when it began, in seconds since the epoch.
     """
 
     seconds: float
@@ -104,10 +118,17 @@ class Measurement(Answer):
     error: str = ""
     simulated: bool = False
     what: str = ""
+    cell: int | None = None
+    began: float = 0.0
+
+    @property
+    def ended(self) -> float:
+        """When it ended, in seconds since the epoch."""
+        return self.began + self.seconds
 
     @property
     def peak(self) -> int:
-        """The highest peak of any pool; 0 if no framework uses a GPU."""
+        """The highest peak of any pool, or 0 if no framework uses a GPU."""
         return max((pool.peak for pool in self.pools), default=0)
 
     @property
@@ -117,37 +138,14 @@ class Measurement(Answer):
 
     @property
     def held(self) -> int | None:
-        """What came to what the driver gives this process, on all GPUs together; None if that is unknown."""
+        """What came to what the driver gives this process, on all GPUs together, or None if that is unknown."""
         changes = [gpu.delta for gpu in self.gpus if gpu.delta is not None]
         known = self.asked and not self.trouble and len(changes) == len(self.gpus)
         return sum(changes) if known else None
 
     def _parts(self) -> Iterable[Part | Message | str]:
-        tables = grid(_HEADS, _pools(self), long=True), grid(_HELD_HEADS, _held(self))
+        tables = grid(_HEADS, _pool_rows(self), long=True), grid(_HELD_HEADS, _held_rows(self))
         return [headline(str(_summary(self))), *tables, *_remarks(self)]
-
-
-def pool_uses(framework: str, before: Mapping[str, Pool], after: Iterable[Pool]) -> tuple[PoolUse, ...]:
-    """Return what happened in each pool; one that was not there before was empty.
-
-    Args:
-        framework: the framework's name for people.
-        before: the counters at the beginning, by name.
-        after: the counters at the end, with the peaks since the beginning.
-    """
-    return tuple(
-        PoolUse(
-            framework=framework,
-            name=one.name,
-            gpu=one.gpu,
-            before=before[one.name].in_use if one.name in before else 0,
-            after=one.in_use,
-            peak=one.peak,
-            exact=one.exact,
-            limit=one.limit,
-        )
-        for one in after
-    )
 
 
 def held_changes(pid: int, before: Snapshot, after: Snapshot, using: Container[str]) -> tuple[HeldChange, ...]:
@@ -160,7 +158,7 @@ def held_changes(pid: int, before: Snapshot, after: Snapshot, using: Container[s
         using: the UUIDs of the GPUs that the process uses by its own account: if the driver does not list it there,
             as in some containers, what it holds is unknown.
     """
-    then, now = _listed(pid, before), _listed(pid, after)
+    then, now = _held_by_gpu(pid, before), _held_by_gpu(pid, after)
     listed = {gpu.label for gpu in before.gpus if gpu.listed}
     found: list[HeldChange] = []
     for gpu in after.gpus:
@@ -172,7 +170,7 @@ def held_changes(pid: int, before: Snapshot, after: Snapshot, using: Container[s
     return tuple(found)
 
 
-def _listed(pid: int, snapshot: Snapshot) -> dict[str, int | None]:
+def _held_by_gpu(pid: int, snapshot: Snapshot) -> dict[str, int | None]:
     return {row.gpu: row.held for row in snapshot.processes if row.pid == pid}
 
 
@@ -182,12 +180,12 @@ def pool_name(framework: str, name: str) -> str:
 
 
 def signed_size(count: int | None) -> str:
-    """Write a change with its sign: ``+1.2 GiB``, ``-64 MiB``, ``0``; None as ``N/A``."""
+    """Write a change with its sign: ``+1.2 GiB``, ``-64 MiB``, ``0``, and None as ``N/A``."""
     return rounded(count) if count is None else f"{'-' if count < 0 else '+'}{rounded(abs(count))}" if count else "0"
 
 
 def peak_text(pool: PoolUse) -> str:
-    """Write a pool's peak; one that is not exact as the most that it may have been."""
+    """Write a pool's peak. One that is not exact is written as the most that it may have been."""
     return rounded(pool.peak) if pool.exact else f"at most {rounded(pool.peak)}"
 
 
@@ -208,7 +206,7 @@ def _summary(usage: Measurement) -> Message:
     return msg(text + ".", took=elapsed(usage.seconds), **facts)
 
 
-def _pools(usage: Measurement) -> list[tuple[str, ...]]:
+def _pool_rows(usage: Measurement) -> list[tuple[str, ...]]:
     return [
         (
             pool_name(one.framework, one.name),
@@ -222,7 +220,7 @@ def _pools(usage: Measurement) -> list[tuple[str, ...]]:
     ]
 
 
-def _held(usage: Measurement) -> list[tuple[str, ...]]:
+def _held_rows(usage: Measurement) -> list[tuple[str, ...]]:
     return [(f"GPU {one.gpu}", rounded(one.before), rounded(one.after), signed_size(one.delta)) for one in usage.gpus]
 
 

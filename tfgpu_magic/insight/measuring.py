@@ -21,7 +21,7 @@ from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.peaks import Mark, SharedPeaks
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.ground.snapshot import Snapshot
-from tfgpu_magic.insight.measurement import Measurement, PoolUse, held_changes, pool_uses
+from tfgpu_magic.insight.measurement import Measurement, PoolUse, held_changes
 from tfgpu_magic.machine.see import look
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,7 +39,7 @@ class Measuring:
         self._driver, self._report = driver, report
         self._before: Snapshot | None = None
         self._marks: list[tuple[str, SharedPeaks, Mark]] | None = None
-        self._began = self._ended = 0.0
+        self._at = self._began = self._ended = 0.0
         self._result: Measurement | None = None
 
     def __enter__(self) -> Measuring:
@@ -55,7 +55,7 @@ class Measuring:
         for name, peaks in registry.PEAKS.items():
             with contextlib.suppress(Exception):  # a framework that fails has no figures, and the others keep theirs
                 self._marks.append((name, peaks, peaks.begin()))
-        self._began = time.perf_counter()
+        self._at, self._began = time.time(), time.perf_counter()
         return self
 
     def stop_clock(self) -> None:
@@ -65,9 +65,9 @@ class Measuring:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End; an error of the block is its own."""
+        """End. The block's error, if any, is raised again."""
         ended = self._ended if error is not None and self._ended else time.perf_counter()
-        measured = self._measured(ended, SharedPeaks.end, kind.__name__ if kind else "")
+        measured = self._read(ended, SharedPeaks.end, kind.__name__ if kind else "")
         self._result = measured if self._before is None else _with_driver(measured, self._before, look())
 
     @property
@@ -86,18 +86,19 @@ class Measuring:
             return self._result
         if self._marks is None:
             raise RuntimeError("Nothing is measured yet: write `with measure() as m:` above what is to be measured.")
-        return self._measured(time.perf_counter(), SharedPeaks.read)
+        return self._read(time.perf_counter(), SharedPeaks.read)
 
-    def _measured(
+    def _read(
         self, until: float, counters: Callable[[SharedPeaks, Mark], Iterable[Pool]], error: str = ""
     ) -> Measurement:
         uses, started = list[PoolUse](), list[str]()
         for name, peaks, mark in self._marks or ():
             with contextlib.suppress(Exception):  # as above
-                found = pool_uses(name, mark.began, counters(peaks, mark))
+                found = [PoolUse.between(name, mark.began.get(one.name), one) for one in counters(peaks, mark)]
                 uses += found
                 started += [name] if found and not mark.began else []
-        return Measurement(seconds=until - self._began, pools=tuple(uses), started=tuple(started), error=error)
+        taken = until - self._began
+        return Measurement(seconds=taken, began=self._at, pools=tuple(uses), started=tuple(started), error=error)
 
     @property
     def peak(self) -> int:
@@ -111,7 +112,7 @@ class Measuring:
 
     @property
     def held(self) -> int | None:
-        """The bytes that came to what the driver gives this process; None if that is unknown."""
+        """The bytes that came to what the driver gives this process, or None if that is unknown."""
         return self.result.held
 
     @property

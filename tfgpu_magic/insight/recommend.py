@@ -7,8 +7,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.frameworks import registry
+from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.ground import TENSORFLOW, phrases
-from tfgpu_magic.ground.answer import Document, grid, headline
+from tfgpu_magic.ground.answer import Answer, Part, grid, headline
 from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.units import MIB, exact, rounded
 from tfgpu_magic.insight.measurement import pool_name
@@ -16,6 +17,7 @@ from tfgpu_magic.insight.objects.search import extents
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.machine.see import DRIVER_TIMEOUT, look
 from tfgpu_magic.policy.memory import context_bytes, round_up
+from tfgpu_magic.policy.requests.pick import Pick
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -70,19 +72,47 @@ class Need:
     total: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Recommendation(Answer):
     """How much to ask for.
 
     Attributes:
         needs: what each framework needs of each GPU that it has used.
         magic: the magic of the line.
-        words: the words of the line; empty if no GPU was used.
+        policy: the policy of the line; empty if no GPU was used.
+        failed: what ran out last.
+        trouble: why the driver has not said which GPUs there are, in words; empty if it has.
+        simulated: whether the GPUs are those of a simulated machine.
     """
 
-    needs: tuple[Need, ...]
-    magic: Magic
-    words: str
+    needs: tuple[Need, ...] = ()
+    magic: Magic = "tf_gpu"
+    policy: str = ""
+    failed: Explanation | None = None
+    trouble: str = ""
+    simulated: bool = False
+
+    def _parts(self) -> Iterator[Part | Message | str]:
+        if not self.policy:
+            unknown = msg(
+                "How much to ask for is not known: {trouble}", trouble=phrases.plain(self.trouble, longest=400)
+            )
+            yield unknown if self.trouble else _NOTHING
+            return
+        yield headline(_LEAD, f"%{self.magic} {self.policy}")
+        rows = [
+            (need.gpu, pool_name(need.framework, name), rounded(peak), rounded(limit))
+            for need in self.needs
+            for name, peak, limit in zip(need.pools, need.peaks, need.limits, strict=True)
+        ]
+        yield grid(_HEADS, rows)
+        yield from _room_of_gpus(self.needs)
+        if self.failed is not None and self.failed.pool is not None and not self.failed.call:
+            yield _failed_cell(self.failed)
+        yield _GROWS
+        yield _RUN_ONCE
+        if self.simulated:
+            yield phrases.SIMULATED
 
 
 def recommend(
@@ -90,6 +120,8 @@ def recommend(
     snapshot: Snapshot,
     failed: Explanation | None = None,
     arrays: Mapping[Device, tuple[int, int]] = MappingProxyType({}),
+    *,
+    picks: bool = False,
 ) -> Recommendation:
     """Return how much to ask for.
 
@@ -98,9 +130,10 @@ def recommend(
         snapshot: the machine's GPUs.
         failed: what ran out last, which no peak shows.
         arrays: of each pool the bytes of the largest array that is there now, and those over which all are spread.
+        picks: whether the session's policy picks its GPUs, as the next one's then does.
     """
     peaks = {
-        name: [one._replace(peak=_most_needed(one, failed)) for one in counters] for name, counters in peaks.items()
+        name: [one._replace(peak=_highest_need(one, failed)) for one in counters] for name, counters in peaks.items()
     }
     highest = max((one.peak for counters in peaks.values() for one in counters), default=0)
     least = min(highest, MIB) or 1  # what a runtime takes for itself is no use of a GPU
@@ -112,10 +145,17 @@ def recommend(
     ]
     magic: Magic = "tf_gpu" if all(need.framework == TENSORFLOW for need in needs) else "gpu"
     others = {gpu.label for gpu in snapshot.gpus if not gpu.mig} - {need.gpu for need in needs}
-    return Recommendation(tuple(needs), magic, _words(needs, magic, hides=bool(others)))
+    return Recommendation(
+        needs=tuple(needs),
+        magic=magic,
+        policy=_policy(needs, magic, hides=bool(others), picks=picks),
+        failed=failed,
+        trouble=snapshot.error or "",
+        simulated=snapshot.simulated,
+    )
 
 
-def _most_needed(pool: Pool, failed: Explanation | None) -> int:
+def _highest_need(pool: Pool, failed: Explanation | None) -> int:
     """Return the most that a pool had, or would have had if it had got what was asked for."""
     refused = 0
     if failed is not None and failed.pool is not None and not failed.call:
@@ -151,8 +191,8 @@ def _need(framework: str, gpu: Gpu, counters: Sequence[Pool], arrays: Mapping[De
     )
 
 
-def _words(needs: Sequence[Need], magic: Magic, *, hides: bool) -> str:
-    """Return the words that limit each GPU to what is needed of it, and hide those of which nothing is."""
+def _policy(needs: Sequence[Need], magic: Magic, *, hides: bool, picks: bool) -> str:
+    """Return the policy that limits each GPU to what is needed of it, and hides those of which nothing is."""
     gpus = list(dict.fromkeys(need.gpu for need in needs))
     if not gpus:
         return ""
@@ -164,46 +204,15 @@ def _words(needs: Sequence[Need], magic: Magic, *, hides: bool) -> str:
     # Each framework may take the whole limit; of several logical GPUs the other frameworks know nothing.
     most = {gpu: max(sum(need.limits) for need in found) for gpu, found in here.items()}
     if len(set(most.values())) == 1:
+        chosen = [str(Pick(len(gpus)))] if picks else chosen
         return "; ".join([*chosen, f"limit {exact(next(iter(most.values())))}"])
     return "; ".join([*chosen, f"limit {' '.join(f'{gpu}={exact(limit)}' for gpu, limit in most.items())}"])
 
 
-def recommendation() -> Document:
-    """Return how much to ask for; the driver is asked for the GPUs' numbers and sizes."""
-    snapshot = look(DRIVER_TIMEOUT)
-    failed = explaining.explain_last().explanation
-    found = recommend(registry.session_peaks(), snapshot, failed, extents())
-    return as_document(found, failed, trouble=snapshot.error or "", simulated=snapshot.simulated)
-
-
-def as_document(
-    found: Recommendation, failed: Explanation | None = None, *, trouble: str = "", simulated: bool = False
-) -> Document:
-    """Return how much to ask for.
-
-    Args:
-        found: the figures, and the words.
-        failed: what ran out last.
-        trouble: why the driver has not said which GPUs there are, in words; empty if it has.
-        simulated: whether the GPUs are those of a simulated machine.
-    """
-    if not found.words:
-        unknown = msg("How much to ask for is not known: {trouble}", trouble=phrases.plain(trouble, longest=400))
-        return Document(unknown if trouble else _NOTHING)
-    rows = [
-        (need.gpu, pool_name(need.framework, name), rounded(peak), rounded(limit))
-        for need in found.needs
-        for name, peak, limit in zip(need.pools, need.peaks, need.limits, strict=True)
-    ]
-    ran_out = [] if failed is None or failed.call or failed.pool is None else [_failed_cell(failed)]
-    remarks: list[Message | str] = [
-        *_room_of_gpus(found.needs),
-        *ran_out,
-        _GROWS,
-        _RUN_ONCE,
-        *[phrases.SIMULATED] * simulated,
-    ]
-    return Document(headline(_LEAD, f"%{found.magic} {found.words}"), grid(_HEADS, rows), *remarks)
+def recommendation() -> Recommendation:
+    """Return how much to ask for, with the GPUs' numbers and sizes by the driver's account."""
+    failed, picks = explaining.explain_last().explanation, isinstance(RUNTIME.current.asked.choice, Pick)
+    return recommend(registry.session_peaks(), look(DRIVER_TIMEOUT), failed, extents(), picks=picks)
 
 
 def _room_of_gpus(needs: Sequence[Need]) -> Iterator[Message]:

@@ -1,8 +1,8 @@
-"""This session as a chart, with a table by cell; and the line below a cell that changed memory."""
+"""This session as a chart with a table by cell, and the line below a cell that changed memory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.ground import phrases
@@ -18,8 +18,8 @@ from tfgpu_magic.machine.see import look
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from tfgpu_magic.insight.measurement import PoolUse
-    from tfgpu_magic.insight.timeline import CellUse, Timeline
+    from tfgpu_magic.insight.measurement import Measurement, PoolUse
+    from tfgpu_magic.insight.timeline import Timeline
 
 _HEADS = ("<Cell", "<Code", ">Time", "<Pool", ">In use", ">Change", ">Peak", "<Error")
 _LONGEST = 50  # characters of a cell's line
@@ -53,7 +53,7 @@ class Session(Answer):
     simulated: bool = False
 
     def frame(self) -> Any:
-        """Return a pandas DataFrame with a row for each tracked cell and pool; sizes are bytes.
+        """Return a pandas DataFrame with a row for each tracked cell and pool. Sizes are bytes.
 
         Raises:
             ImportError: pandas is not installed.
@@ -61,21 +61,9 @@ class Session(Answer):
         import pandas as pd  # optional
 
         rows = [
-            {
-                "cell": cell.number,
-                "code": cell.title,
-                "began": pd.Timestamp(cell.began, unit="s", tz="UTC"),
-                "seconds": cell.ended - cell.began,
-                "framework": pool.framework,
-                "pool": pool.name,
-                "gpu": pool.gpu,
-                "before": pool.before,
-                "after": pool.after,
-                "delta": pool.delta,
-                "peak": pool.peak,
-                "exact": pool.exact,
-                "error": cell.error,
-            }
+            pool._asdict()
+            | {"cell": cell.cell, "code": cell.what, "began": pd.Timestamp(cell.began, unit="s", tz="UTC")}
+            | {"seconds": cell.seconds, "pool": pool.name, "delta": pool.delta, "error": cell.error}
             for cell in self.record.cells()
             for pool in cell.pools
         ]
@@ -108,7 +96,7 @@ class Session(Answer):
             (
                 cell_name(cell),
                 cell_title(cell, _LONGEST),
-                elapsed(cell.ended - cell.began),
+                elapsed(cell.seconds),
                 pool_name(pool.framework, pool.name),
                 rounded(pool.after),
                 signed_size(pool.delta),
@@ -151,9 +139,9 @@ def _has_changed(pool: PoolUse) -> bool:
     return bool(pool.delta) or (pool.exact and pool.peak > pool.before)
 
 
-def _cells_on(gpu: str, cells: tuple[CellUse, ...]) -> list[CellUse]:
+def _cells_on(gpu: str, cells: tuple[Measurement, ...]) -> list[Measurement]:
     """Return the cells that changed what is in use of a GPU, each with its pools there alone."""
-    there = (one._replace(pools=tuple(pool for pool in one.pools if pool.gpu == gpu)) for one in cells)
+    there = (replace(one, pools=tuple(pool for pool in one.pools if pool.gpu == gpu)) for one in cells)
     return [one for one in there if any(map(_has_changed, one.pools))]
 
 

@@ -1,7 +1,7 @@
 """What this session had in use of each GPU over time, and what each cell did: plain data that others read.
 
 `publisher` adds a sample about once a second while something may change, as long as the extension is loaded. While
-cells are tracked, `tracker` adds one at each end of a cell, and a `CellUse`. `TIMELINE` is this process's record.
+cells are tracked, `tracker` adds one at each end of a cell, and the cell's `Measurement`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfgpu_magic.frameworks.pool import Pool
-    from tfgpu_magic.insight.measurement import PoolUse
+    from tfgpu_magic.insight.measurement import Measurement, PoolUse
 
 SAMPLES, CELLS = 20_000, 10_000
 """How many are kept at most, the newest. A level line takes two samples, however long it is."""
@@ -47,30 +47,10 @@ class Sample(NamedTuple):
     levels: tuple[Level, ...]
 
 
-class CellUse(NamedTuple):
-    """What one cell did to GPU memory.
-
-    Attributes:
-        number: its number, as in ``In [5]``; None if it has none.
-        title: its first line that is no import, magic or comment.
-        began: when it began, in seconds since the epoch.
-        ended: when it ended.
-        pools: what happened in each pool.
-        error: the name of the class of the error that ended it; empty if none did.
-    """
-
-    number: int | None
-    title: str
-    began: float
-    ended: float
-    pools: tuple[PoolUse, ...] = ()
-    error: str = ""
-
-
 class Timeline:
     """The record of a session. Thread-safe."""
 
-    def __init__(self, samples: Iterable[Sample] = (), cells: Iterable[CellUse] = ()) -> None:
+    def __init__(self, samples: Iterable[Sample] = (), cells: Iterable[Measurement] = ()) -> None:
         self._lock = threading.Lock()
         self._samples = deque(samples, SAMPLES)
         self._cells = deque(cells, CELLS)
@@ -80,7 +60,7 @@ class Timeline:
         with self._lock:
             return tuple(self._samples)
 
-    def cells(self) -> tuple[CellUse, ...]:
+    def cells(self) -> tuple[Measurement, ...]:
         """Return what each tracked cell did, in the order of time."""
         with self._lock:
             return tuple(self._cells)
@@ -95,7 +75,7 @@ class Timeline:
         self.add(Sample(time.time(), tuple(levels.values())))
 
     def add(self, sample: Sample) -> None:
-        """Add a sample; of equal ones in a row the first and the last stay."""
+        """Add a sample. Of equal samples in a row, the first and the last stay."""
         with self._lock:
             kept = self._samples
             if len(kept) > 1 and kept[-1].levels == kept[-2].levels == sample.levels:
@@ -103,7 +83,7 @@ class Timeline:
             if sample.levels or kept:  # nothing is kept before a GPU is used
                 kept.append(sample)
 
-    def add_cell(self, cell: CellUse) -> None:
+    def add_cell(self, cell: Measurement) -> None:
         """Add a cell that has ended."""
         with self._lock:
             self._cells.append(cell)

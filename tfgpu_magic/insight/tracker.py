@@ -1,23 +1,19 @@
-"""Tracks the cells of a notebook: what each did goes to the timeline, with a line below those that changed much.
-
-`CellMeasure` is for one cell: what it did is shown below it.
-"""
+"""Measures the cells of a notebook: each one while they are tracked, for the timeline, or one that asks, to show it."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from IPython.display import display
 
 from tfgpu_magic.ground.host import CellWatch, title
 from tfgpu_magic.ground.units import MIB
-from tfgpu_magic.insight import recommend
-from tfgpu_magic.insight.measurement import PoolUse
+from tfgpu_magic.insight.measurement import Measurement, PoolUse
 from tfgpu_magic.insight.measuring import Measuring
 from tfgpu_magic.insight.session import cell_line
-from tfgpu_magic.insight.timeline import TIMELINE, CellUse
+from tfgpu_magic.insight.timeline import TIMELINE
 
 LEAST = 64 * MIB
 """Bytes by which a cell has to change a pool for a line below it, if not said otherwise."""
@@ -26,52 +22,125 @@ LONGEST = 200
 """Characters of a cell's line that are kept."""
 
 
-class Tracker(CellWatch):
-    """The tracking of a shell's cells: two tenths of a millisecond a cell at most.
+@dataclass(slots=True)
+class _RunningCell:
+    """A cell that runs.
+
+    Attributes:
+        title: the line of it that tells most.
+        tracked: its measurement for the timeline; None if it is not tracked.
+        shown: the measurements that are shown below it, each with a function that is called with it then.
+    """
+
+    title: str = ""
+    tracked: Measuring | None = None
+    shown: list[tuple[Measuring, Callable[[Measurement], object]]] = field(default_factory=list)
+
+
+class CellMeter(CellWatch):
+    """Measures a shell's cells. Tracking takes two tenths of a millisecond a cell at most.
 
     Args:
         shell: IPython's shell.
 
     Attributes:
-        least: bytes by which a cell has to change a pool for a line below it.
+        least: bytes by which a cell has to change a pool for a line below it; None while cells are not tracked.
     """
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
-        self.least = LEAST
-        self._begun: list[tuple[str, float, Measuring]] = []  # titles, times; a cell may run others, as `%run` does
+        self.least: int | None = None
+        self._running: list[_RunningCell] = []  # a cell may run others, as `%run` does
         self._highest: dict[tuple[str, str], int] = {}
+        self._watching = False
+        self._traceback: tuple[Callable[..., object], Callable[..., object]] | None = None
+        """The function that shows tracebacks while a cell is measured, and the one that it calls."""
 
-    def stop(self) -> None:
-        """Track no more; what was tracked stays."""
-        super().stop()
-        while self._begun:
-            self._begun.pop()[2].__exit__(None, None, None)
+    def track(self, least: int | None) -> None:
+        """Track the cells from the next one on, or if `least` is None, no more. What was tracked stays."""
+        self.least = least
+        for cell in self._running if least is None else ():
+            if cell.tracked is not None:
+                cell.tracked.__exit__(None, None, None)
+                cell.tracked = None
+        self._watch()
+
+    def measure(self, then: Callable[[Measurement], object]) -> None:
+        """Measure the rest of the cell that runs, and show that below it.
+
+        Args:
+            then: is called with the measurement when it is shown.
+        """
+        if not self._running:  # it has begun before the cells were watched
+            self._running.append(_RunningCell())
+        self._watch()
+        if self._traceback is None:
+            before = self._shell.showtraceback
+
+            def show(*args: Any, **kwargs: Any) -> None:
+                """Show a traceback, which takes as long as a second, and no time of the cell's."""
+                for cell in self._running:
+                    for measuring, _ in cell.shown:
+                        measuring.stop_clock()
+                before(*args, **kwargs)
+
+            self._traceback, self._shell.showtraceback = (show, before), show
+        self._running[-1].shown.append((Measuring().__enter__(), then))
+
+    def _watch(self) -> None:
+        """Watch the cells as long as one is tracked or measured."""
+        wanted = self.least is not None or bool(self._running)
+        if wanted and not self._watching:
+            self._shell.events.register("pre_run_cell", self._before)
+            # Before those that have registered already: to explain an error takes time, which is not the cell's.
+            self._shell.events.callbacks["post_run_cell"].insert(0, self._after)
+        elif self._watching and not wanted:
+            self.stop()
+        self._watching = wanted
 
     def _before(self, info: Any) -> None:
-        now, measuring = time.time(), Measuring(driver=False)
-        TIMELINE.sample(measuring.__enter__().at_beginning)
-        self._begun.append((title(info.raw_cell or "")[:LONGEST], now, measuring))
+        cell = _RunningCell()
+        if self.least is not None:
+            cell = _RunningCell(title(info.raw_cell or "")[:LONGEST], Measuring(driver=False))
+            TIMELINE.sample(cell.tracked.__enter__().at_beginning if cell.tracked else ())
+        self._running.append(cell)
 
     def _after(self, result: Any) -> None:
-        if not self._begun:  # the cell that said `track on`
+        if not self._running:  # the cell that said `track on`
             return
-        text, began, measuring = self._begun.pop()
-        measuring.__exit__(None, None, None)
-        pools = measuring.result.pools
-        TIMELINE.sample(pools)
+        cell, changed = self._running.pop(), tuple[PoolUse, ...]()
         number, error = _outcome(result)
-        TIMELINE.add_cell(CellUse(number, text, began, time.time(), pools, error))
-        changed = tuple(pool for pool in pools if self._is_much(pool))
-        if changed:
+        if cell.tracked is not None:
+            cell.tracked.__exit__(None, None, None)
+            use = replace(cell.tracked.result, what=cell.title, cell=number, error=error)
+            TIMELINE.sample(use.pools)
+            TIMELINE.add_cell(use)
+            changed = tuple(pool for pool in use.pools if self._is_much(pool))
+        if not any(other.shown for other in self._running):
+            self._restore_traceback()
+        raised = getattr(result, "error_in_exec", None)
+        for measuring, then in reversed(cell.shown):
+            measuring.__exit__(type(raised) if raised else None, raised, None)
+            then(replace(measuring.result, error=error))
+        if changed and not cell.shown:  # a measurement says the same
             display(cell_line(changed))  # type: ignore[no-untyped-call]  # IPython's
+        self._watch()
+
+    def _restore_traceback(self) -> None:
+        """Show tracebacks as before, unless the cell has put a function before ours, which calls ours."""
+        own = vars(self._shell)
+        if self._traceback is not None and own.get("showtraceback") == self._traceback[0]:
+            del own["showtraceback"]
+            if self._shell.showtraceback != self._traceback[1]:  # the user's own
+                self._shell.showtraceback = self._traceback[1]
+        self._traceback = None
 
     def _is_much(self, pool: PoolUse) -> bool:
         """Return whether a pool changed much, or was never as full before by as much."""
-        key = pool.framework, pool.name
+        key, least = (pool.framework, pool.name), self.least or 0
         before = max(pool.before, self._highest.get(key, 0))
         self._highest[key] = max(before, pool.peak if pool.exact else pool.after)
-        return abs(pool.delta) >= self.least or self._highest[key] - before >= self.least
+        return abs(pool.delta) >= least or self._highest[key] - before >= least
 
 
 def _outcome(result: Any) -> tuple[int | None, str]:
@@ -82,84 +151,12 @@ def _outcome(result: Any) -> tuple[int | None, str]:
     return result.execution_count, "" if error is None else type(error).__name__
 
 
-class CellMeasure(CellWatch):
-    """Measures the rest of the cell that runs, and shows that below it.
-
-    Args:
-        shell: IPython's shell.
-        name: the notebook's name that the measurement is put into; empty if it is none.
-        fit: whether to say how much to ask for, too.
-    """
-
-    def __init__(self, shell: Any, *, name: str, fit: bool) -> None:
-        super().__init__(shell)
-        self._name, self._fit = name, fit
-        self._within = 0  # cells that the cell runs, as `%run` does
-        self._measuring = Measuring()
-
-    def start(self) -> None:
-        """Measure from now on."""
-        self._shell.events.register("pre_run_cell", self._before)
-        # Before those that have registered already: to explain an error takes time, which is not the cell's.
-        self._shell.events.callbacks["post_run_cell"].insert(0, self._after)
-        self._show_traceback = self._shell.showtraceback
-        self._shell.showtraceback = self._showing
-        self._measuring.__enter__()
-
-    def _showing(self, *args: Any, **kwargs: Any) -> None:
-        """Show a traceback, which takes as long as a second, and no time of the cell's."""
-        self._measuring.stop_clock()
-        self._show_traceback(*args, **kwargs)
-
-    def _before(self, _: Any) -> None:
-        self._within += 1
-
-    def _after(self, result: Any) -> None:
-        if self._within:
-            self._within -= 1
-            return
-        self.stop()
-        own = vars(self._shell)
-        if own.get("showtraceback") == self._showing:  # else the cell has put another before it, which calls it
-            del own["showtraceback"]
-            if self._shell.showtraceback != self._show_traceback:  # the user's, or another measurement's of the cell
-                self._shell.showtraceback = self._show_traceback
-        error = getattr(result, "error_in_exec", None)
-        self._measuring.__exit__(type(error) if error else None, error, None)
-        measured = replace(self._measuring.result, error=_outcome(result)[1])
-        display(measured)  # type: ignore[no-untyped-call]  # IPython's
-        if self._fit:
-            display(recommend.recommendation())  # type: ignore[no-untyped-call]  # IPython's
-        if self._name:
-            self._shell.user_ns[self._name] = measured
+_meter: CellMeter | None = None
 
 
-_tracker: Tracker | None = None
-"""The one that tracks, if any."""
-
-
-def start(shell: Any, least: int) -> None:
-    """Track a shell's cells.
-
-    Args:
-        shell: IPython's shell.
-        least: bytes by which a cell has to change a pool for a line below it.
-    """
-    global _tracker
-    if _tracker is None:
-        _tracker = Tracker(shell)
-        _tracker.start()
-    _tracker.least = least
-
-
-def stop() -> None:
-    """Track no more; what was tracked stays."""
-    global _tracker
-    if _tracker is not None:
-        _tracker.stop()
-        _tracker = None
-
-
-def is_on() -> bool:
-    """Return whether cells are tracked."""
-    return _tracker is not None
+def meter(shell: Any) -> CellMeter:
+    """Return what measures a shell's cells."""
+    global _meter
+    if _meter is None:
+        _meter = CellMeter(shell)
+    return _meter

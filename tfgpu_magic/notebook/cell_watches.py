@@ -25,7 +25,7 @@ QUOTE_LENGTH = 60
 """The most characters of a cell's line to quote when "too late" names the cell."""
 
 PATIENCE = 1.0
-"""Seconds that a cell which begins amid a giving back waits for its end; it takes milliseconds."""
+"""Seconds that a cell which begins amid a giving back waits for its end, which takes milliseconds."""
 
 _CALLS = "tfgpu_magic.isolate.process.forkserver_client"
 """The module that is there once an isolated call was made: its error is raised here, without its framework."""
@@ -38,10 +38,10 @@ class FirstUseWatch(CellWatch):
         super().__init__(shell)
         self._sources: dict[int, str] = {}  # by the thread: a subshell's cells run beside those of the notebook
         # A framework may have started before the cells were watched; then no cell can be named.
-        self._awake = {framework.name for framework in _awake()}
+        self._started_frameworks = {framework.name for framework in _started_frameworks()}
 
     def check(self) -> None:
-        """Note the running cell for what has started in it; the cell's number is known only at its end."""
+        """Note the running cell for what has started in it. The cell's number is known only at its end."""
         for framework in self._new():
             self._note(framework, "this cell")
 
@@ -63,7 +63,7 @@ class FirstUseWatch(CellWatch):
 
     def _after(self, result: Any) -> None:
         for framework in self._new():
-            self._awake.add(framework.name)
+            self._started_frameworks.add(framework.name)
             # A cell that was interrupted while it awaited has no result, and one that is not kept has no number.
             number = getattr(result, "execution_count", None)
             self._note(framework, "a cell" if number is None else f"In [{number}]")
@@ -76,9 +76,9 @@ class FirstUseWatch(CellWatch):
 
     def _new(self) -> list[Framework]:
         """Return the frameworks that have started since the last look."""
-        if all(NAMES[module] in self._awake for module in NAMES.keys() & sys.modules.keys()):
+        if all(NAMES[module] in self._started_frameworks for module in NAMES.keys() & sys.modules.keys()):
             return []
-        return [framework for framework in _awake() if framework.name not in self._awake]
+        return [framework for framework in _started_frameworks() if framework.name not in self._started_frameworks]
 
     def _note(self, framework: Framework, cell: str) -> None:
         here = threading.get_ident()
@@ -92,7 +92,7 @@ def _note_import() -> None:
         imported.note_import()
 
 
-def _awake() -> list[Framework]:
+def _started_frameworks() -> list[Framework]:
     """Return the frameworks that use a GPU, or a CUDA context that may be theirs."""
     imported = _frameworks()
     return imported.awake() if imported else []
@@ -108,20 +108,20 @@ def _frameworks() -> ModuleType | None:
 
 
 def _note_broken(error: BaseException) -> None:
-    """Note a first op that failed for lack of memory; later failures, when TensorFlow is ready, do not matter."""
+    """Note a first op that failed for lack of memory. Later failures, when TensorFlow is ready, do not matter."""
     imported = _frameworks()
     if imported and imported.RUNTIME.half_started and imported.out_of_memory(error) and _from_tensorflow(error):
         imported.RUNTIME.broken = True
 
 
 def _from_tensorflow(error: BaseException) -> bool:
-    """Return whether TensorFlow raised an error; other libraries run out of memory too."""
+    """Return whether TensorFlow raised an error. Other libraries run out of memory too."""
     modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     return any(name.partition(".")[0] == "tensorflow" for name in modules)
 
 
 def _quote(source: str) -> str:
-    """Return the only statement of a cell that may have started a framework, in brackets; nothing of several."""
+    """Return the only statement of a cell that may have started a framework, in brackets. "" if several may."""
     # Magics and shell lines are no Python; an empty line in their place keeps the line numbers.
     python = "\n".join("" if line.startswith(("%", "!", "?")) else line for line in source.splitlines())
     try:
@@ -169,7 +169,7 @@ class FailureWatch(CellWatch):
         self._known = id(_last())  # the error itself is not kept
 
     def start(self) -> None:
-        """Watch the cells; not those of an isolated cell's process, whose error the notebook shows."""
+        """Watch the cells, unless this is an isolated cell's process: the notebook shows its error."""
         if not getattr(self._shell, "isolated", False):
             super().start()
 
@@ -212,7 +212,7 @@ class IdleRelease(RunWatch):
         self._timer: threading.Timer | None = None
 
     def stop(self) -> None:
-        """Watch no more; a giving back that has begun goes on."""
+        """Watch no more. A giving back that has begun goes on."""
         super().stop()
         if self._timer is not None:
             self._timer.cancel()

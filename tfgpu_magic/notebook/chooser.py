@@ -29,7 +29,7 @@ from tfgpu_magic.policy.policy import NOTHING
 from tfgpu_magic.tell.page_json import note
 
 MIME = "application/vnd.tfgpu-magic.answer+json"
-"""The type of an answer; no front end shows it."""
+"""The type of an answer, which no front end shows."""
 
 LOOK = 2.0
 """Seconds for which one question keeps the kernel, while the driver is slow: the user's cells run in between. It goes
@@ -81,12 +81,12 @@ def _plan(words: str, see: Callable[[], Snapshot]) -> Mapping[str, object]:
     """Return what words would do here, or if it is too late, in a kernel that starts anew."""
     try:
         try:
-            return {"outcome": "fits", **_planned(engine.plan(words, frameworks=_frameworks(words), see=see))}
+            return {"outcome": "fits", **_describe(engine.plan(words, frameworks=_frameworks(words), see=see))}
         except TooLate as error:
             then = engine.foresee(words, _frameworks(words), see=see)
-            return {"outcome": "late", "late": str(error.reason.alone), **_planned(then)}
+            return {"outcome": "late", "late": str(error.reason.alone), **_describe(then)}
     except TfGpuError as error:
-        return _refused(error)
+        return _describe_refusal(error)
 
 
 def apply(words: str, before: float) -> ChooserAnswer:
@@ -133,9 +133,9 @@ def _apply(do: Callable[[], Plan]) -> ChooserAnswer:
         except TooLate:
             answer = {"outcome": "overtaken"}
         except TfGpuError as error:
-            answer = _refused(error)
+            answer = _describe_refusal(error)
         else:
-            answer = {"outcome": "applied", "standing": engine.standing(made), **_planned(made)}
+            answer = {"outcome": "applied", "standing": engine.standing(made), **_describe(made)}
     reporter = magics(shell()).reporter
     if loads:
         reporter.note_idle()  # this runs in no cell
@@ -144,14 +144,14 @@ def _apply(do: Callable[[], Plan]) -> ChooserAnswer:
 
 
 def _gpu(gpu: Gpu) -> dict[str, object]:
-    """Return a GPU's facts; unknown ones are absent."""
+    """Return a GPU's facts. Unknown ones are absent."""
     facts = {"label": gpu.label, "name": gpu.name, "free": gpu.free, "total": gpu.most, "error": gpu.error}
     if RUNTIME.ceiling is not None and gpu.most is not None:
         facts["most"] = RUNTIME.ceiling.bytes(gpu) if RUNTIME.ceiling.amounts else 0
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _planned(plan: Plan) -> dict[str, object]:
+def _describe(plan: Plan) -> dict[str, object]:
     """Return a plan's facts: the whole policy and what the other frameworks have, what each GPU gives, and notes."""
     return {
         "policy": str(plan.asked) or "default",
@@ -161,7 +161,7 @@ def _planned(plan: Plan) -> dict[str, object]:
     }
 
 
-def _refused(error: TfGpuError) -> Mapping[str, object]:
+def _describe_refusal(error: TfGpuError) -> Mapping[str, object]:
     """Return the facts of a refusal: why, and the policies to ask for instead."""
     reason = error.beginning if isinstance(error, Refused) else error
     outcome = "wrong" if isinstance(error, PolicyError) else "refused"

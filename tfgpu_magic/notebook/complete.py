@@ -13,14 +13,17 @@ from IPython.core.interactiveshell import InteractiveShell
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.notebook.words import arguments, table
-from tfgpu_magic.notebook.words.line import module, parted
+from tfgpu_magic.notebook.words.line import module, split_name
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.word import Word
 
 FRESH = 30.0
 """Seconds for which the list of GPUs is recent enough for completing a line."""
 LOOK_TIMEOUT = 0.5
-"""Seconds that Tab waits for the GPUs; without them it offers all but their numbers."""
+"""Seconds that Tab waits for the GPUs. Without them it offers all but their numbers."""
+
+FIRST = ("limit", "growth", "pick", "top")
+"""The commands that most people want come first, and the others in the order of the help."""
 
 _gpus: tuple[float, list[str]] = (-FRESH, [])
 
@@ -40,12 +43,12 @@ class Completion(NamedTuple):
 
 
 def in_context(line: str) -> dict[str, Any]:
-    """Return the completions at the end of a `%tf_gpu` line; there, Python's names and files are suppressed."""
+    """Return the completions at the end of a `%tf_gpu` line, where Python's names and files are suppressed."""
     found = _completion(line)
     if found is None:
         return {"completions": []}
     words = [completer.SimpleCompletion(text=word, type="magic") for word in found.words]
-    return {"completions": words or _Nothing(), "suppress": True, "matched_fragment": found.fragment}
+    return {"completions": words or _Nothing(), "suppress": True, "matched_fragment": found.fragment, "ordered": True}
 
 
 def of_text(line: str, text: str) -> list[str]:
@@ -78,19 +81,20 @@ def _completion(line: str) -> Completion | None:
     if ours is None:
         return None
     fragment = re.split(r"[\s,;=]", ours["rest"])[-1]
-    name, rest = parted(ours["rest"].removesuffix(fragment).lstrip())
+    name, rest = split_name(ours["rest"].removesuffix(fragment).lstrip())
     above = "%%" in (ours["percent"], ours["other"])
     fitting = [word for word in table.in_notebooks() if word.above or not above]
     first = next((word for word in fitting if name and name.lower() in word.names), None)
     if first is None:
-        found = [] if name or rest else [word.name for word in fitting]
+        names = [word.name for word in fitting]
+        found = [] if name or rest else [*(one for one in FIRST if one in names), *names]
     else:
-        found = _behind(first, rest.split(), above=above)
+        found = _following(first, rest.split(), above=above)
     begun = (word for word in found if word.lower().startswith(fragment.lower()))
     return Completion(fragment, tuple(dict.fromkeys(begun)))
 
 
-def _behind(word: Word, tokens: Sequence[str], *, above: bool) -> list[str]:
+def _following(word: Word, tokens: Sequence[str], *, above: bool) -> list[str]:
     """Return what may follow a word and its tokens: the values of a flag, or values and the flags that are left."""
     if word.restart and tokens[-1:] == [table.WAITS.name]:
         return list(table.WAITS.values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ kept_words = restart.kept_words
 
 
 def enforce(given: Settings, file: Settings, warn: Callable[[str], None]) -> str:
-    """Hold this process to what is configured, as far as possible; if that fails, no GPU may be used under a ceiling.
+    """Enforce what is configured, as far as possible. If that fails under a ceiling, no GPU may be used.
 
     Args:
         given: what IPython's configuration sets.
@@ -52,7 +53,7 @@ def enforce(given: Settings, file: Settings, warn: Callable[[str], None]) -> str
 
 
 def _restrict(given: Settings, warn: Callable[[str], None]) -> None:
-    """Hold this process, and what was asked in it already, under the configuration's ceiling and the environment's."""
+    """Limit this process, and what was asked in it already, to the configuration's ceiling and the environment's."""
     before = RUNTIME.ceiling
     RUNTIME.lower_ceiling(given.ceilings, given.unread)
     held = RUNTIME.ceiling
@@ -66,7 +67,7 @@ def _restrict(given: Settings, warn: Callable[[str], None]) -> None:
 
 
 def lower_ceiling(text: str) -> str:
-    """Lower the ceiling of this process, and what is in force with it; return the ceiling that holds now, as text.
+    """Lower the ceiling of this process, and what is in force with it. Return the ceiling that holds now, as text.
 
     Raises:
         PolicyError: the text is no ceiling.
@@ -95,8 +96,14 @@ def ceiling_in_force() -> str:
     return "" if RUNTIME.ceiling is None else str(RUNTIME.ceiling)
 
 
+def sets_policy(cell: str) -> bool:
+    """Return whether a line of a cell sets a policy, and so says what is in force."""
+    names = "|".join(word.name for word in parser.POLICY_WORDS)
+    return re.search(rf"^\s*%(?:tf_)?gpu\s+(?:{names})\b", cell, re.MULTILINE | re.IGNORECASE) is not None
+
+
 def after_restart(words: str, others: str) -> str:
-    """Apply the words of a restart that a line asked for, as `resume` does; return a sentence on what they do now."""
+    """Apply the words of a restart that a line asked for, as `resume` does. Return a sentence on what they do now."""
     return engine.standing(resume(words, others, asked=f", asked for with {RESTART},"))
 
 

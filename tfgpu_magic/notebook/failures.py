@@ -68,7 +68,7 @@ def _hidden(plan: Plan, error: BaseException, text: str) -> Message | None:
 
 
 def _line(trace: TracebackType | None) -> str:
-    """Return the line that an error comes from, if devices or a list of them stand in it; else an empty one."""
+    """Return the line that an error comes from, if it has devices or a list of them, otherwise ""."""
     for frame, number in reversed([*traceback.walk_tb(trace)]):
         line, there = linecache.getline(frame.f_code.co_filename, number), {**frame.f_globals, **frame.f_locals}
         lists = [one for name in re.findall(r"\w+(?=\[)", line) if type(one := there.get(name)) is list]

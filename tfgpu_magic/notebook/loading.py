@@ -46,10 +46,13 @@ if __name__ not in preload:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Load the magics; ``%load_ext tfgpu_magic`` calls this.
+    """Load the magics. ``%load_ext tfgpu_magic`` calls this.
 
-    It also applies the policy that the environment or the configuration gives.
+    It also applies the policy that the environment or the configuration gives. In a kernel that was restarted for a
+    policy, it has loaded them already.
     """
+    if magics_of(shell) is not None:
+        return
     magics = attach(shell)
     if host() == "cell":
         return
@@ -63,18 +66,18 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 def attach(shell: InteractiveShell) -> TfGpuMagics:
     """Enforce what is configured, register the magics with a shell, and start the reporter of its process."""
-    magics = TfGpuMagics(shell, config=Config({SECTION: _enforced(shell)}))
+    magics = TfGpuMagics(shell, config=Config({SECTION: _enforce_configured(shell)}))
     shell.register_magics(magics)
     shell.Completer.custom_matchers.append(_complete)
-    shell.input_transformers_cleanup.append(_measured)
+    shell.input_transformers_cleanup.append(_measure_cell)
     for watch in magics.watches:
         watch.start()
     return magics
 
 
-def _enforced(shell: InteractiveShell) -> dict[str, Any]:
-    """Hold this process to what is configured; return all settings that can be used, with the ceiling that holds."""
-    given, file = settings.of_configuration(shell.config, _where(shell)), settings.of_file()
+def _enforce_configured(shell: InteractiveShell) -> dict[str, Any]:
+    """Enforce what is configured, and return all settings that can be used, with the ceiling in force."""
+    given, file = settings.of_configuration(shell.config, _configuration_name(shell)), settings.of_file()
     values = {**file.values, **given.values}
     if host() == "cell":
         return values  # its notebook's policy came along, unless the cell asks for another
@@ -87,7 +90,7 @@ def _enforced(shell: InteractiveShell) -> dict[str, Any]:
     return values
 
 
-def _where(shell: InteractiveShell) -> str:
+def _configuration_name(shell: InteractiveShell) -> str:
     """Return what IPython's configuration is called: with the files that name the magics, if they are known."""
     app: Any = shell  # its parent is an application, or a kernel whose parent is one
     while app is not None and not hasattr(app, "loaded_config_files"):
@@ -104,7 +107,7 @@ def _names_us(file: str) -> bool:
         return False
 
 
-def _measured(lines: list[str]) -> list[str]:
+def _measure_cell(lines: list[str]) -> list[str]:
     """Return a cell's lines, in which `%%tf_gpu measure` above it has become a call: the cell runs as any other."""
     found = re.match(r"%%(tf_gpu|gpu)[ \t]+(measure\b.*)", lines[0]) if lines else None
     if found is None:
@@ -114,7 +117,7 @@ def _measured(lines: list[str]) -> list[str]:
     return [call, *blank, *cell_magic(lines[1 + len(blank) :])]  # type: ignore[no-untyped-call]  # IPython's
 
 
-_measured.has_side_effects = True  # type: ignore[attr-defined]  # by which IPython asks for more lines, as of any magic
+_measure_cell.has_side_effects = True  # type: ignore[attr-defined]  # by which IPython asks for more lines, as of any magic
 
 
 def _complete(asked: Any) -> Any:
@@ -133,7 +136,7 @@ if hasattr(completer, "context_matcher"):
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Remove the magics; ``%unload_ext tfgpu_magic`` calls this. What they have set stays set; calls that run go on."""
+    """Remove the magics. ``%unload_ext tfgpu_magic`` calls this. What they have set stays set; calls that run go on."""
     magics = shell.magics_manager.registry.pop(TfGpuMagics.__name__, None)
     if magics is not None:
         for watch in magics.watches:
@@ -144,10 +147,10 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
             for name in MAGICS:
                 shell.magics_manager.magics[kind].pop(name, None)
         shell.Completer.custom_matchers.remove(_complete)
-        shell.input_transformers_cleanup.remove(_measured)
+        shell.input_transformers_cleanup.remove(_measure_cell)
     tracking = sys.modules.get("tfgpu_magic.insight.tracker")
     if tracking is not None:
-        tracking.stop()
+        tracking.meter(shell).track(None)
     used = sys.modules.get("tfgpu_magic.isolate.process.forkserver_client")
     if used is not None and host() != "cell":  # the isolated calls of a cell may outlive the extension
         used.FORK_SERVER.stop()  # it holds 600 MB, and the next call, if any, starts another
@@ -161,9 +164,11 @@ def _resume(words: str, others: str = "") -> None:
         others: that for the other frameworks; empty if nothing is asked of them.
     """
     shell = InteractiveShell.instance()
-    shell.run_line_magic("load_ext", "tfgpu_magic")
+    if magics_of(shell) is None:  # of IPython's own loading, `%load_ext` in a cell would say that it was done before
+        load_ipython_extension(shell)
     magics_of(shell).reporter.note_idle()  # this runs in no cell
-    _apply(shell, words, others, _print_later)  # what this request prints is seen by nobody
+    # What this request prints is seen by nobody; and a line of the first cell that sets a policy says it itself.
+    _apply(shell, words, others, functools.partial(_print_later, unless=configuration().sets_policy))
 
 
 def _apply(
@@ -193,25 +198,28 @@ def _print(shell: InteractiveShell, text: str, stream: TextIO) -> None:
         print(text, file=stream, flush=True)
 
 
-def _print_later(shell: InteractiveShell, text: str, stream: TextIO) -> None:
-    """Print a text in the next cell: while none is running, no output is shown."""
+def _print_later(
+    shell: InteractiveShell, text: str, stream: TextIO, unless: Callable[[str], object] = lambda _: False
+) -> None:
+    """Print a text in the next cell, unless that cell is one of some: while none is running, no output is shown."""
 
-    def show(_: Any) -> None:
+    def show(info: Any) -> None:
         shell.events.unregister("pre_run_cell", show)
-        print(text, file=stream)
+        if not unless(info.raw_cell or ""):
+            print(text, file=stream)
 
     shell.events.register("pre_run_cell", show)
 
 
 def _lines() -> Any:
-    """Return the module that does what a line says; it imports the table of all words."""
+    """Return the module that runs lines, which imports the table of all commands."""
     from tfgpu_magic.notebook.words import line
 
     return line
 
 
 def configuration() -> Any:
-    """Return the module that does what few configurations and sessions ask for; loading the extension needs it not."""
+    """Return the module that does what few configurations and sessions ask for. Loading the extension needs it not."""
     from tfgpu_magic.notebook import configuration
 
     return configuration
@@ -232,12 +240,12 @@ class TfGpuMagics(TfGpuSettings, Magics):
         self.observe(self._on_ceiling, "ceiling")
 
     def _on_policy(self, change: Any) -> None:
-        """Have `%config TfGpuMagics.policy = ...` do what a line would: a refusal is shown in the same cell."""
+        """Run the policy of `%config TfGpuMagics.policy = ...` as a line: a refusal is shown in the same cell."""
         line = f"default; {change['new']}" if change["new"] else "default"
         self._run(line, None, configuration().magic_for(line))
 
     def _on_ceiling(self, change: Any) -> None:
-        """Have `%config TfGpuMagics.ceiling = ...` lower the ceiling; what holds then is what the setting shows."""
+        """Lower the ceiling for `%config TfGpuMagics.ceiling = ...`, and set the setting to the ceiling in force."""
         try:
             self.ceiling = configuration().lower_ceiling(change["new"])
         except TfGpuError as error:
@@ -245,7 +253,7 @@ class TfGpuMagics(TfGpuSettings, Magics):
             raise UsageError(str(error)) from None
 
     def update_config(self, config: Config) -> None:
-        """Have `%config` show a refusal as a line does, also of a setting that was removed; IPython would log it."""
+        """Show a refusal of `%config` as a line does, also of a setting that was removed. IPython would log it."""
         shell: Any = self.shell
         for name in settings.REMOVED.keys() & config[SECTION].keys():
             shell.show_usage_error(settings.removed(name, "`%config`"))
@@ -269,7 +277,7 @@ class TfGpuMagics(TfGpuSettings, Magics):
 
     @line_cell_magic
     def tf_gpu(self, line: str, cell: str | None = None) -> Any:
-        """Set up TensorFlow's GPU memory before its first op, and show what holds it; `%tf_gpu help` explains how."""
+        """Set up TensorFlow's GPU memory before its first op, and show what holds it. `%tf_gpu help` explains how."""
         __tracebackhide__ = True  # by which IPython leaves out frames that do not help its user
         return self._run(line, cell, "tf_gpu")
 
@@ -301,10 +309,10 @@ class TfGpuMagics(TfGpuSettings, Magics):
         assert shell is not None  # noqa: S101  # it was made with one
         self.watch.check()
         try:
-            run = None if cell is None else lines.above(line, cell, shell, magic)
+            run = None if cell is None else lines.prepare(line, cell, shell, magic)
             answer = lines.run(line, magic) if run is None else None
         except TfGpuError as error:
-            raise lines.refused(error, line, shell, magic) from None
+            raise lines.usage_error(error, line, shell, magic) from None
         except KeyboardInterrupt as interrupt:
             if cell is None:  # its frames are ours
                 shown = f"KeyboardInterrupt: %{magic} {line}"

@@ -1,4 +1,4 @@
-"""Publishes this process's report on the board, and renews its claim; `reporter` decides when. It is slow to import."""
+"""Publishes this process's report on the board, and renews its claim. `reporter` decides when. It is slow to import."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Publisher:
         self._report_file = ReportFile()
 
     def publish(self, *, busy: bool | None, active: float | None, promises: bool = True) -> None:
-        """Replace the last report with a new one; a board that cannot be written to is ignored.
+        """Replace the last report with a new one. A board that cannot be written to is ignored.
 
         Args:
             busy: whether a cell or a job runs; None of a program, of which that means nothing.

@@ -38,13 +38,13 @@ class ReporterState:
 
     @property
     def busy(self) -> bool | None:
-        """Whether a cell or a job runs; None of a program, of which that means nothing."""
+        """Whether a cell or a job runs, or None of a program, which has neither."""
         return None if self.program else self.running or self.jobs
 
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """A cell has begun or ended; now one runs, or none."""
+    """Note that a cell has begun or ended."""
 
     running: bool
 
@@ -56,7 +56,7 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The time of `wait` is over, or a deed has ended it; background jobs run, or none."""
+    """The time of `wait` is over, or a deed has ended it. Background jobs run, or none."""
 
     jobs: bool
 
@@ -111,7 +111,7 @@ def step(state: ReporterState, event: Event, now: float) -> tuple[ReporterState,
 
 
 def wait(state: ReporterState, now: float) -> float | None:
-    """Return the seconds until a report or a sign of activity is due; None while nothing can change."""
+    """Return the seconds until a report or a sign of activity is due, or None while nothing can change."""
     if state.jobs and not state.running:
         return min(state.pause, _until_activity(state, now))
     return state.pause if state.program or state.running or state.ready else None

@@ -67,7 +67,7 @@ class Reporter(UseWatch):
         self._thread = threading.Thread(target=self._run, name="tfgpu_magic-reporter", daemon=True)
 
     def start(self) -> None:
-        """Watch the cells, and report; in a program, report now, and again once it has imported a framework."""
+        """Watch the cells, and report. In a program, report now, and again once it has imported a framework."""
         atexit.register(self.stop)
         if self._shell is not None:
             super().start()
@@ -152,7 +152,7 @@ class Reporter(UseWatch):
         self._close()
 
     def _due(self) -> bool:
-        """Wait until a report is due; return False when none is due any more."""
+        """Wait until a report is due. Return False when none is due any more."""
         if self._wake.wait(wait(self.state, time.time())):
             self._ended.wait(_GATHER)
             self._wake.clear()
@@ -172,7 +172,7 @@ class Reporter(UseWatch):
         self._publisher.publish(busy=state.busy, active=active, promises=promises)
 
     def _close(self) -> None:
-        """Remove the last report; if the thread is making one just now, it does so afterwards."""
+        """Remove the last report, after the thread has written one that it is making now."""
         if self._publishing.acquire(timeout=PATIENCE):
             if self._publisher is not None:
                 self._publisher.close()

@@ -1,4 +1,4 @@
-"""Restarts this kernel through its Jupyter Server, or ends it in Colab; the new one has a policy applied.
+"""Restarts this kernel through its Jupyter Server, or ends it in Colab. The new one has a policy applied.
 
 The kernel ends meanwhile, so a process of its own does it: `server_client`, run with `python -m`.
 Colab starts a kernel anew when it has ended, and has no Jupyter Server that could be asked for more. There the words
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from tfgpu_magic.notebook.server_client import Server
 
 LAST_WORDS = 0.5
-"""Seconds in which the user may interrupt the restart; and as many in which pages receive the end of their cells."""
+"""Seconds in which the user may interrupt the restart, and in which pages then receive the end of their cells."""
 
 BY_HAND = "Restart the kernel from its menu, and run the same line, without --restart, in its first cell."
 
 KEPT = 900.0
-"""Seconds in which kept words must be taken; later they would surprise whoever runs the notebook then."""
+"""Seconds in which kept words must be taken. Later they would surprise whoever runs the notebook then."""
 
 
 class Restarting(BdbQuit):
@@ -87,7 +87,7 @@ def restart(words: str, others: str = "") -> NoReturn:
 
 
 def _end(words: str, others: str, connection: Path, kernel: Any) -> NoReturn:
-    """End this kernel, which its front end starts anew; the next `%load_ext` there applies the policy.
+    """End this kernel, which its front end starts anew. The next `%load_ext` there applies the policy.
 
     Raises:
         Refused: the words cannot be kept.
@@ -110,7 +110,7 @@ def _end(words: str, others: str, connection: Path, kernel: Any) -> NoReturn:
 
 
 def keep(words: str, others: str, connection: Path) -> None:
-    """Keep the words of a policy for the successor of the kernel with this connection file.
+    """Write the words of a policy for the successor of the kernel with this connection file.
 
     Args:
         words: the policy for TensorFlow.
@@ -122,7 +122,7 @@ def keep(words: str, others: str, connection: Path) -> None:
     """
     try:
         with BoardDirectory() as directory:
-            descriptor = directory.open(_kept(connection), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            descriptor = directory.open(_file_name(connection), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             with os.fdopen(descriptor, "w") as file:
                 json.dump({"words": words, "others": others, "time": time.time(), "pid": os.getpid()}, file)
     except (MonitorError, OSError) as error:
@@ -130,10 +130,10 @@ def keep(words: str, others: str, connection: Path) -> None:
 
 
 def take(connection: Path) -> tuple[str, str] | None:
-    """Return the words that this kernel's predecessor has kept, as `keep` got them, and forget them; None if none."""
+    """Return the words that this kernel's predecessor has written, and forget them. None if there are none."""
     try:
-        with BoardDirectory() as directory, os.fdopen(directory.open(_kept(connection), os.O_RDONLY)) as file:
-            directory.remove(_kept(connection))  # before they are used: words that end a kernel end only one
+        with BoardDirectory() as directory, os.fdopen(directory.open(_file_name(connection), os.O_RDONLY)) as file:
+            directory.remove(_file_name(connection))  # before they are used: words that end a kernel end only one
             kept = json.load(file)
         words, age, pid = (str(kept["words"]), str(kept["others"])), time.time() - kept["time"], kept["pid"]
     except (MonitorError, OSError, ValueError, KeyError, TypeError):
@@ -142,12 +142,12 @@ def take(connection: Path) -> tuple[str, str] | None:
 
 
 def kept_words() -> tuple[str, str] | None:
-    """Return the words that this kernel's predecessor has kept, and forget them; None if there are none."""
+    """Return the words that this kernel's predecessor has kept, and forget them. None if there are none."""
     app = _app()
     return None if app is None else take(Path(app.abs_connection_file))
 
 
-def _kept(connection: Path) -> str:
+def _file_name(connection: Path) -> str:
     """Return the name of the file in the board's directory."""
     return f"restart-{connection.stem}"
 
@@ -158,7 +158,7 @@ async def _not_run(*_: object, **__: object) -> dict[str, str]:
 
 
 def _send(helper: subprocess.Popen[str], order: str, kernel: Any) -> None:
-    """Have the helper restart the kernel; if that fails, let the kernel run cells again."""
+    """Pass the order to the helper. If it does not restart the kernel, the kernel runs cells again."""
     helper.communicate(order)  # not on the command line, where other users could read the token
     del kernel.do_execute
     print(f"The Jupyter Server did not restart this kernel. {BY_HAND}", file=sys.stderr)

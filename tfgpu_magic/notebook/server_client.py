@@ -180,7 +180,7 @@ def _main() -> None:
 
 
 def _execute(code: str, connection: str) -> None:
-    """Have the kernel of a connection file execute code, and wait for its answer."""
+    """Execute code in the kernel of a connection file, and wait for its answer."""
     client = BlockingKernelClient(connection_file=connection)
     client.context.setsockopt(zmq.RECONNECT_IVL, 1)
     client.load_connection_file()
@@ -191,7 +191,7 @@ def _execute(code: str, connection: str) -> None:
 
 
 def _wait_for_the_end_of(pid: int, asking: threading.Thread) -> None:
-    """Wait until the old kernel has ended, even if its parent has not reaped it yet; exit if it does not end."""
+    """Wait until the old kernel has ended, even if its parent has not reaped it yet. Exit if it does not end."""
     deadline = time.monotonic() + RESTART_TIMEOUT
     while time.monotonic() < deadline:
         answered = not asking.is_alive()

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 
 LOOK_TIMEOUT = 3.0
-"""Seconds that a cell waits for a look, its own or another's; one takes milliseconds, but to read /proc can hang."""
+"""Seconds that a cell waits for a snapshot, which takes milliseconds. But to read /proc can hang."""
 SAVED_TIMEOUT = 1.0
-"""Seconds that a cell waits for fresher figures to save, and as long for whose they are; else the drawn ones do."""
+"""Seconds that a cell waits for fresher figures to save, and as long for their owners, or it saves the drawn ones."""
 COLLECTOR_GONE_AFTER = 5.0
 """Seconds without a look after which the collector may have ended, so that a look waits for a new one's reading."""
 PRESENT_FOR = 30.0
-"""Seconds that a page counts as present after a message; a widget sends one every eight while it is drawn."""
+"""Seconds that a page counts as present after a message. A widget sends one every eight while it is drawn."""
 STATE_EVERY = 1.0
 """Seconds between two states for a page that is present."""
 DOUBT = 60.0
@@ -63,7 +63,7 @@ _BROKEN = "The table cannot be drawn: something is wrong in tfgpu_magic. `%tf_gp
 
 
 class MemoryTable(anywidget.AnyWidget):
-    """A live table of the GPUs' memory, by notebook; what `%tf_gpu top` shows.
+    """A live table of the GPUs' memory, by notebook. What `%tf_gpu top` shows.
 
     It is updated while cells run, as long as a page draws it: a table out of sight sends nothing, keeps no kernel
     awake, and is updated again when it is in sight. Saved with the notebook, the last state is drawn without a kernel
@@ -142,14 +142,14 @@ class MemoryTable(anywidget.AnyWidget):
         super().close()
 
     def show(self, table: Table, past: page_json.Past | None = None) -> None:
-        """Draw a table; and the history, as `tell.page_json.past` returns it, unless that is None."""
+        """Draw a table, and the history, as `tell.page_json.past` returns it, unless that is None."""
         with self._showing, self.hold_sync():
             self._rows, self.state, self.every = table, dict(page_json.state(table)), self.pause() or STATE_EVERY
             if past is not None:
                 self.history = dict(past)
 
     def pause(self) -> float | None:
-        """Return the seconds from one state to the next; None while no page draws them."""
+        """Return the seconds from one state to the next, or None while no page draws them."""
         return None if self.comm is None else self._pages.pause()
 
     def _heard(self, _: object, content: Any, __: object) -> None:
@@ -212,11 +212,11 @@ class MemoryTable(anywidget.AnyWidget):
 
     @default("_esm")
     def _javascript(self) -> str:
-        return _built("widget.js")
+        return _read_built("widget.js")
 
     @default("_css")
     def _style(self) -> str:
-        return _built("widget.css")
+        return _read_built("widget.css")
 
 
 class Outputs:
@@ -280,7 +280,7 @@ class Outputs:
 
 
 class Pages:
-    """What is known of the pages that draw a table, from their messages; they leave without one.
+    """What is known of the pages that draw a table, from their messages. They leave without one.
 
     A page sends now and then that it draws. Most front ends' messages wait while a cell runs, so silence means nothing
     then; but the page may be gone all the same. So states become rarer, and a cell of eight hours makes six hundred of
@@ -332,7 +332,7 @@ class _Ticker:
         self._thread: threading.Thread | None = None
 
     def go(self, table: MemoryTable) -> None:
-        """Keep a table up to date from now on, while a page draws it."""
+        """Update a table from now on, while a page draws it."""
         with self._lock:
             self._table = table
             if self._thread is None or not self._thread.is_alive():  # as in a child that was forked
@@ -374,7 +374,7 @@ class _Ticker:
                 self._watcher = None
 
     def _next(self) -> MemoryTable | None:
-        """Wait for the next look, and return its table; None ends the thread."""
+        """Wait for the next snapshot, and return its table. None ends the thread."""
         begun = time.monotonic()
         while True:
             time.sleep(STATE_EVERY)
@@ -391,7 +391,7 @@ class _Ticker:
 _TICKER = _Ticker()
 
 
-def _built(name: str) -> str:
+def _read_built(name: str) -> str:
     try:
         return resources.files("tfgpu_magic.notebook").joinpath("static").joinpath(name).read_text(encoding="utf-8")
     except OSError as error:

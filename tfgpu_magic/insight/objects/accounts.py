@@ -6,7 +6,7 @@ beside the rest are taken together with their neighbours.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -18,7 +18,7 @@ Device: TypeAlias = "tuple[str, str]"
 """A framework's name, and that of a GPU as the framework has it."""
 
 Arrays: TypeAlias = Sequence["tuple[str, Array]"]
-"""Arrays, each with its framework's name; those with the best names first. Below, the place in it stands for each."""
+"""Arrays, each with its framework's name, the best named first. Below, its place here stands for each."""
 
 _GRAIN = 512
 """Bytes to which allocators round up at most: a view seems to end so much later than the array."""
@@ -59,43 +59,13 @@ class Account:
 
     @property
     def unaccounted(self) -> int | None:
-        """Bytes in use that no array of Python's takes; None if the framework has no figure."""
+        """Bytes in use that no array of Python's takes, or None if the framework has no figure."""
         return None if self.in_use is None else max(self.in_use - self.found, 0)
 
     @property
     def excess(self) -> int:
         """Bytes by which the arrays come to more than is in use: some share memory, and do not tell that."""
         return 0 if self.in_use is None else max(self.found - self.in_use, 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """The memory of one array, or of several to which the same object leads.
-
-    Attributes:
-        members: the memory, the largest first.
-        place: the place of that object in the tree; `NOWHERE` if they have none in common.
-        partial: whether more memory to which that object leads has rows of its own.
-    """
-
-    members: tuple[Buffer, ...]
-    place: int = NOWHERE
-    partial: bool = False
-
-    @property
-    def size(self) -> int:
-        """Bytes that they take together."""
-        return sum(one.size for one in self.members)
-
-
-def buffers(arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:
-    """Return the memory of arrays.
-
-    Args:
-        arrays: the arrays.
-        in_use: bytes in use by each framework's own figure.
-    """
-    return size_rests(merge_overlapping(arrays), arrays, in_use)
 
 
 def merge_overlapping(arrays: Arrays) -> list[Buffer]:
@@ -139,42 +109,53 @@ def size_rests(found: Iterable[Buffer], arrays: Arrays, in_use: Mapping[Device, 
         arrays: the arrays.
         in_use: bytes in use by each framework's own figure.
     """
-    sized, bounded, boundless = list[Buffer](), list[Buffer](), dict[Device, Buffer]()
+    sized, bounded, shared = list[Buffer](), list[Buffer](), defaultdict[Device, tuple[int, ...]](tuple)
     for one in found:
-        if not arrays[one.arrays[0]][1].rest:
-            sized.append(one)
-        elif one.size:
-            bounded.append(one)
-        else:  # nothing tells two of these apart
-            first = boundless.setdefault(one.on, one)
-            boundless[one.on] = first if first is one else first._replace(arrays=first.arrays + one.arrays)
-    taken = _sums(sized)
-    for one in (*bounded, *boundless.values()):
-        left = in_use.get(one.on, 0) - taken.get(one.on, 0)
+        if arrays[one.arrays[0]][1].rest and not one.size:
+            shared[one.on] += one.arrays  # nothing tells two of these apart
+        else:
+            (bounded if arrays[one.arrays[0]][1].rest else sized).append(one)
+    taken = _sum_by_device(sized)
+    for one in (*bounded, *(Buffer(on, 0, there) for on, there in shared.items())):
+        left = in_use.get(one.on, 0) - taken[one.on]
         size = min(one.size or left, left)
         if size > 0:
             sized.append(one._replace(size=size))
-            taken[one.on] = taken.get(one.on, 0) + size
+            taken[one.on] += size
     return sized
 
 
 def accounts(found: Iterable[Buffer], in_use: Mapping[Device, int]) -> list[Account]:
     """Return the account of each framework on each GPU of which it has something."""
-    taken = _sums(found)
+    taken = _sum_by_device(found)
     return [
-        Account(framework=on[0], device=on[1], in_use=in_use.get(on), found=taken.get(on, 0))
+        Account(framework=on[0], device=on[1], in_use=in_use.get(on), found=taken[on])
         for on in sorted({*taken, *(on for on, size in in_use.items() if size)})
     ]
 
 
-def _sums(found: Iterable[Buffer]) -> dict[Device, int]:
-    sums: dict[Device, int] = {}
+def _sum_by_device(found: Iterable[Buffer]) -> Counter[Device]:
+    sums = Counter[Device]()
     for one in found:
-        sums[one.on] = sums.get(one.on, 0) + one.size
+        sums[one.on] += one.size
     return sums
 
 
-def groups(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int], *, everything: bool) -> list[Group]:
+class Group(NamedTuple):
+    """The memory of one row: of one array, or of several to which the same object leads.
+
+    Attributes:
+        members: the places of the memory in the list of all.
+        place: the place of that object; `NOWHERE` if they have none in common.
+        partial: whether more memory to which that object leads has rows of its own.
+    """
+
+    members: tuple[int, ...]
+    place: int = NOWHERE
+    partial: bool = False
+
+
+def fold(found: Sequence[Buffer], chains: Sequence[Sequence[int]]) -> list[Group]:
     """Return rows that together have all memory, the largest first and what has no row of its own last.
 
     Up to `MOST` arrays have a row each. Of more, an array or an object that leads to some has its own row if it is at
@@ -183,54 +164,29 @@ def groups(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int
 
     Args:
         found: the memory, the largest first.
-        leaves: the place in the tree of each; `NOWHERE` of what nothing leads to.
-        parents: the tree: the place of what leads to each object, which is less than its own; `NOWHERE` if a way
-            begins.
-        everything: whether each has a row of its own in any case.
+        chains: the place of each, then those of the objects that lead there, up to the root; empty if nothing does.
     """
-    if everything or len(found) <= MOST:
-        return [Group(place=leaf, members=(one,)) for one, leaf in zip(found, leaves, strict=True)]
-    sums = _subtree_sizes(found, leaves, parents)
-    least = sum(one.size for one in found) / MOST
-    row_of = [NOWHERE] * (len(sums) + 1)  # the last is that of `NOWHERE`
-    for place, size in enumerate(sums):
-        if size:
-            parent = parents[place]
-            row_of[place] = place if parent == NOWHERE or size >= least else row_of[parent]
-    parted = {row_of[parents[row]] for row in set(row_of) if row != NOWHERE} - {NOWHERE}
-    members: defaultdict[tuple[Device, int, int], list[Buffer]] = defaultdict(list)
-    for number, (one, leaf) in enumerate(zip(found, leaves, strict=True)):
-        lonely = leaf == NOWHERE and one.size >= least
-        members[one.on, row_of[leaf], number if lonely else NOWHERE].append(one)
-    folded = [
-        Group(place=place, members=tuple(there), partial=place in parted) for (_, place, _), there in members.items()
-    ]
-    folded.sort(key=lambda row: -row.size)
-    return folded if len(folded) <= MOST else _cap_rows(folded)
-
-
-def _subtree_sizes(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int]) -> list[int]:
-    """Return the bytes to which each object of the tree leads."""
-    sums = [0] * len(parents)
-    for one, leaf in zip(found, leaves, strict=True):
-        if leaf != NOWHERE:
-            sums[leaf] += one.size
-    for place in range(len(sums) - 1, -1, -1):
-        if sums[place] and parents[place] != NOWHERE:
-            sums[parents[place]] += sums[place]
-    return sums
-
-
-def _cap_rows(folded: Sequence[Group]) -> list[Group]:
-    """Return as many rows as are shown, the last of them with what the others have, for each GPU."""
-    gpus = {row.members[0].on for row in folded}
-    most = max(MOST - len(gpus), 1)
-    shown, left = folded[:most], folded[most:]
-    others: dict[Device, list[Buffer]] = {}
-    for row in left:
-        others.setdefault(row.members[0].on, []).extend(row.members)
-    last = [
-        Group(place=NOWHERE, members=tuple(sorted(there, key=lambda one: -one.size)), partial=True)
-        for there in others.values()
-    ]
-    return [*shown, *last]
+    if len(found) <= MOST:
+        return [Group((number,), next(iter(chain), NOWHERE)) for number, chain in enumerate(chains)]
+    least, sizes = sum(one.size for one in found) / MOST, Counter[int]()
+    for one, chain in zip(found, chains, strict=True):
+        for place in chain:
+            sizes[place] += one.size
+    members = defaultdict[tuple[Device, int, int], list[int]](list)
+    for number, (one, chain) in enumerate(zip(found, chains, strict=True)):
+        lonely = number if not chain and one.size >= least else NOWHERE
+        large = (place for place in chain if sizes[place] >= least)
+        members[one.on, next(large, chain[-1] if chain else NOWHERE), lonely].append(number)
+    rows, parted = {place for _, place, _ in members}, set[int]()
+    for (_, place, _), there in members.items():
+        chain = chains[there[0]]
+        parted |= rows.intersection(chain[chain.index(place) + 1 :] if chain else ())
+    groups = [Group(tuple(there), place, place in parted) for (_, place, _), there in members.items()]
+    groups.sort(key=lambda row: -sum(found[one].size for one in row.members))
+    if len(groups) <= MOST:
+        return groups
+    most = max(MOST - len({found[row.members[0]].on for row in groups}), 1)
+    left = defaultdict[Device, list[int]](list)
+    for row in groups[most:]:
+        left[found[row.members[0]].on] += row.members
+    return [*groups[:most], *(Group(tuple(there), NOWHERE, partial=True) for there in left.values())]

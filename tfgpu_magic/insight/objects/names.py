@@ -1,4 +1,4 @@
-"""What holds memory of a GPU, and how it is reached: the expression that gives it, and where that holds. Pure data."""
+"""What holds memory of a GPU, and how it is reached: a root that Python keeps alive, and a path from it. Pure data."""
 
 from __future__ import annotations
 
@@ -6,57 +6,38 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-Kind: TypeAlias = Literal[
-    "error",
-    "running",
-    "function",
-    "closure",
-    "generator",
-    "coroutine",
-    "temporary",
-    "result",
-    "holder",
-    "captures",
-]
-"""What an expression holds in.
+Root: TypeAlias = Literal["name", "result", "error", "running", "module", "captured", ""]
+"""Where a path begins.
 
-- ``error``: what the last error keeps; ``result``: what IPython keeps of the last cell.
-- ``running``: a function that is running now; ``function``: one that an error has ended.
-- ``closure``: a function that closes over the name; ``generator``, ``coroutine``: one that is suspended.
-- ``temporary``: what a function was computing, for which it has no name.
-- ``holder``: what an expression gives, such as an error that has a name.
-- ``captures``: a variable that a `tf.function` has captured, to which no name leads.
+- ``name``: a name of the notebook; ``module``: one of a module of the user's own.
+- ``result``: a result that IPython keeps; ``error``: the last error.
+- ``running``: a function that is running now.
+- ``captured``: a `tf.function`, to which no name leads.
 """
 
 
-class Scope(NamedTuple):
-    """What an expression holds in.
-
-    Attributes:
-        kind: what it is.
-        of: its name, or the name of its class; empty if it has none.
-    """
-
-    kind: Kind
-    of: str = ""
-
-
 class Step(NamedTuple):
-    """What leads from one object to the next.
+    """One step of a path.
 
     Attributes:
-        text: what is written for it behind the expression so far: ``.kernel``, ``[3]``; a name, if a scope begins.
-        scope: the scope that begins with it; None if the expression goes on.
-        inner: whether it leads into what its owner does not show to users.
+        text: what is written for the step behind the expression so far: ``.kernel``, ``[3]``; a name, if the expression
+            begins with it.
+        within: what the expression that begins with the step holds in, ``in train()``; ``{}`` stands for the expression
+            so far, as in ``closed over by {}``. Empty if the expression goes on.
+        of: what stands for ``{}`` if there is no expression so far.
+        inner: whether the step leads into something that its owner does not show to users.
+        root: where the path begins, of a first step.
     """
 
     text: str = ""
-    scope: Scope | None = None
+    within: str = ""
+    of: str = ""
     inner: bool = False
+    root: Root = ""
 
 
 NOWHERE = -1
-"""The place of what nothing leads to, where objects are numbered in the order in which they were reached."""
+"""The place of an object to which nothing leads, where objects are numbered in the order in which they were reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +47,16 @@ class Name:
     Attributes:
         parts: the expression in the pieces of which it is made, ``("model", ".layers[2]", ".kernel")``; empty if
             nothing that can be written leads to it.
-        scopes: what the expression holds in, the innermost first; empty if it holds in the notebook.
+        within: what the expression holds in, the innermost first: ``("in train()", "kept by the last error")``; empty
+            if it holds in the notebook.
         inner: whether the array is within the last piece in a way that its users do not see.
+        root: where the path begins; empty if nothing leads to the array.
     """
 
     parts: tuple[str, ...] = ()
-    scopes: tuple[Scope, ...] = ()
+    within: tuple[str, ...] = ()
     inner: bool = False
+    root: Root = ""
 
     @property
     def expression(self) -> str:
@@ -82,7 +66,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedMemory:
-    """An array on a GPU and what holds it; or several arrays to which the same object leads.
+    """An array on a GPU and what holds it, or several arrays to which the same object leads.
 
     Attributes:
         name: how it is reached, or what leads to all of several; empty if no name leads there.
@@ -111,21 +95,20 @@ class NamedMemory:
     rest: bool = False
 
 
-def make_name(steps: Iterable[Step]) -> Name:
-    """Make the name of what is reached by steps, the first of them from nowhere."""
-    parts: list[str] = []
-    scopes: list[Scope] = []
-    for step in steps:
+def make_name(path: Iterable[Step]) -> Name:
+    """Return the name of the object to which a path leads, an empty one for no path."""
+    parts, within = list[str](), list[str]()
+    root: Root = ""
+    for step in path:
+        root = root or step.root
         if step.inner:
-            return Name(tuple(parts), tuple(scopes), inner=True)
-        if step.scope is not None:
-            scope = step.scope
-            if parts and scope.kind in ("closure", "generator", "coroutine"):
-                scope = Scope(scope.kind, "".join(parts))  # it is known by the expression that led there
-            elif parts:
-                scopes.insert(0, Scope("holder", "".join(parts)))
-            scopes.insert(0, scope)
+            return Name(tuple(parts), tuple(within), inner=True, root=root)
+        if step.within:
+            here = "".join(parts)
+            if here and "{}" not in step.within:
+                within.insert(0, f"kept by {here}")
+            within.insert(0, step.within.format(here or step.of))
             parts = []
         if step.text:
             parts.append(step.text)
-    return Name(tuple(parts), tuple(scopes))
+    return Name(tuple(parts), tuple(within), root=root)

@@ -32,9 +32,7 @@ from weakref import ReferenceType
 
 from tfgpu_magic.frameworks.objects import (
     attributes,
-    class_attributes,
     class_name,
-    classes,
     derives,
     is_a,
     is_users,
@@ -43,10 +41,10 @@ from tfgpu_magic.frameworks.objects import (
 )
 from tfgpu_magic.frameworks.tensorflow import keras
 from tfgpu_magic.frameworks.tensorflow.containers import container, of_graph, stands_in
-from tfgpu_magic.insight.objects.names import Kind, Scope, Step
+from tfgpu_magic.insight.objects.names import Step
 
 Child: TypeAlias = "tuple[Step | None, object]"
-"""What an object refers to, and what leads there; None if its label says that."""
+"""What an object refers to, after the step that leads there, or after None if `Labels` has the step."""
 
 LEAVES = frozenset(
     map(
@@ -61,85 +59,75 @@ LEAVES = frozenset(
 """The ids of classes whose objects are not entered: they hold nothing, or what is entered elsewhere."""
 
 
-def children_of(kind: type) -> Callable[[Any], Iterable[Child]] | None:
-    """Return the function that gives what the objects of a class refer to; None if Python's own answer does."""
+def children_of(kind: type) -> Callable[[Any], Iterator[Child]] | None:
+    """Return the function that yields what a class's objects refer to, or None if Python's own answer is enough."""
     if id(kind) in _CHILDREN:
         return _CHILDREN[id(kind)]
     if derives(kind, type):
-        return _of_class
-    if derives(kind, ModuleType):  # of a class of its own, if it is loaded late
-        return lambda _: ()
+        return lambda one: (_of_any if is_users(one) else _of_nothing)(one)
+    if derives(kind, ModuleType) or of_graph(kind):  # a module that is loaded late; a graph has what it has captured
+        return _of_nothing
     if derives(kind, BaseException):
         return _of_exception
     if keras.has_parts(kind):
         return _of_keras
     if stands_in(kind):
         return _of_stand_in
-    if of_graph(kind):  # the graph has itself what it has captured
-        return lambda _: ()
-    if kind is getattr(sys.modules.get("numpy"), "ndarray", None):
-        return _of_ndarray
-    return None
+    return _of_ndarray if kind is getattr(sys.modules.get("numpy"), "ndarray", None) else None
 
 
-def of_frame(frame: FrameType, kind: Kind) -> Iterator[Child]:
-    """Return the variables of a function that runs or has run, then what it was computing."""
+def of_frame(frame: FrameType, running: str = "") -> Iterator[Child]:
+    """Yield the variables of a function, then what it was computing.
+
+    Args:
+        frame: the function's frame.
+        running: what follows its name if it is running now.
+    """
     name = frame.f_code.co_name
+    within = f"in {'the cell' if name == '<module>' else f'{name}()'}{running}"
     for variable, value in local_variables(frame).items():
-        yield Step(variable, Scope(kind, name)), value
+        yield Step(variable, within), value
     for value in gc.get_referents(frame):
-        yield Step(scope=Scope("temporary", name)), value
+        yield Step("", within), value
 
 
 def _of_function(function: FunctionType) -> Iterator[Child]:
-    scope = Scope("closure", function.__name__)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         for value in gc.get_referents(cell):  # none if it is empty
-            yield Step(name, scope), value
+            yield Step(name, "closed over by {}", function.__name__), value
     yield Step(".__defaults__"), function.__defaults__
     yield Step(".__kwdefaults__"), function.__kwdefaults__
-    for value in gc.get_referents(function):
-        yield None, value
+    yield from _of_any(function)
 
 
 def _of_exception(error: BaseException) -> Iterator[Child]:
     for name in ("__traceback__", "__cause__", "__context__"):
         yield Step(), vars(BaseException)[name].__get__(error)
-    for value in gc.get_referents(error):
-        yield None, value
+    yield from _of_any(error)
 
 
 def _of_traceback(traceback: TracebackType) -> Iterator[Child]:
-    yield from of_frame(traceback.tb_frame, "function")
+    yield from of_frame(traceback.tb_frame)
     yield Step(), traceback.tb_next
 
 
-def _of_suspended(kind: Kind, thing: Any, frame: FrameType | None) -> Iterator[Child]:
-    scope = Scope(kind, thing.__name__)
+def _of_suspended(within: str, thing: Any, frame: FrameType | None) -> Iterator[Child]:
     if frame is not None:  # it has not ended
         for variable, value in local_variables(frame).items():
-            yield Step(variable, scope), value
+            yield Step(variable, within, thing.__name__), value
         for value in (*gc.get_referents(frame), *gc.get_referents(thing)):
-            yield Step(scope=scope), value
-
-
-def _of_class(kind: type) -> Iterator[Child]:
-    if is_users(kind):
-        for value in gc.get_referents(kind):
-            yield None, value
+            yield Step("", within, thing.__name__), value
 
 
 def _of_keras(thing: object) -> Iterator[Child]:
     for text, value in keras.parts(thing):
         yield Step(text), value
-    for value in gc.get_referents(thing):
-        yield None, value
+    yield from _of_any(thing)
 
 
 def _of_stand_in(thing: object) -> Iterator[Child]:
     yield Step(), container(thing)
-    for value in gc.get_referents(thing):
-        yield None, value
+    yield from _of_any(thing)
 
 
 def _of_ndarray(array: Any) -> Iterator[Child]:
@@ -148,18 +136,27 @@ def _of_ndarray(array: Any) -> Iterator[Child]:
             yield Step(f".flat[{number}]"), value
 
 
-_CHILDREN: dict[int, Callable[[Any], Iterable[Child]]] = {
+def _of_any(thing: object) -> Iterator[Child]:
+    for value in gc.get_referents(thing):
+        yield None, value
+
+
+def _of_nothing(_: object) -> Iterator[Child]:
+    return iter(())
+
+
+_CHILDREN: dict[int, Callable[[Any], Iterator[Child]]] = {
     id(FunctionType): _of_function,
     id(TracebackType): _of_traceback,
-    id(GeneratorType): lambda one: _of_suspended("generator", one, one.gi_frame),
-    id(CoroutineType): lambda one: _of_suspended("coroutine", one, one.cr_frame),
-    id(AsyncGeneratorType): lambda one: _of_suspended("generator", one, one.ag_frame),
+    id(GeneratorType): lambda one: _of_suspended("in the generator {}", one, one.gi_frame),
+    id(CoroutineType): lambda one: _of_suspended("in the coroutine {}", one, one.cr_frame),
+    id(AsyncGeneratorType): lambda one: _of_suspended("in the generator {}", one, one.ag_frame),
 }
 """By the id of the class: one of the user's need not have a hash."""
 
 
 def local_variables(frame: FrameType) -> dict[str, object]:
-    """Return a frame's local variables by their names; none of a module's, which are its global ones.
+    """Return a frame's local variables by their names. A module's are global, and none of them is local.
 
     Before Python 3.13 a frame keeps the dictionary that it gives, and with it all values, until it is asked again or
     ends. So these are taken out, unless somebody else has it: a debugger, or `locals()` in that function.
@@ -188,7 +185,7 @@ _LONGEST = 40
 
 
 class Labels:
-    """The labels of the ways from objects; each object's are found once. It keeps no object."""
+    """The steps from objects to what they refer to. Each object's are found once. It keeps no object."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], dict[int, Step]] = {}
@@ -211,7 +208,7 @@ class Labels:
 
 
 def _from_namespace(owner: object | None, holder: Any) -> dict[int, Step]:
-    """Return the steps to the attributes of an object from the dictionary that has them; none from another one."""
+    """Return the steps to the attributes of an object from the dictionary that has them."""
     if owner is None or not is_a(holder, dict) or not (namespace(owner) is holder or is_a(owner, type)):
         return {}
     kind: Any = owner if is_a(owner, type) else type(owner)
@@ -220,19 +217,18 @@ def _from_namespace(owner: object | None, holder: Any) -> dict[int, Step]:
 
 def _steps(holder: Any) -> dict[int, Step]:
     """Return the steps to all that an object refers to, by the ids of those."""
-    own, hides = attributes(holder), not is_users(type(holder))
+    kind: type = type(holder)
+    children = children_of(kind)
+    own = _first((value, step) for step, value in (children(holder) if children else ()) if step is not None)
     # What an object's class and its dictionary have, it has itself.
-    through = {id(namespace(holder)): _NOTHING} | ({} if is_a(holder, type) else {id(type(holder)): _NOTHING})
-    return through | _attributes(own, hides=hides) | _elements(holder)
+    through = {id(namespace(holder)): _NOTHING} | ({} if is_a(holder, type) else {id(kind): _NOTHING})
+    return through | _attributes(attributes(holder), hides=not is_users(kind)) | _elements(holder) | own
 
 
 def _elements(holder: Any) -> dict[int, Step]:
-    """Return the steps to the elements of a container; those of a set cannot be written."""
+    """Return the steps to the elements of a container. A step into a set cannot be written."""
     if is_a(holder, dict):
-        return _first((value, Step(f"[{key_text(key)}]")) for key, value in items(holder))
-    if is_a(holder, tuple) and (fields := _fields(type(holder))):
-        named = zip(fields, tuple.__iter__(holder), strict=False)
-        return _first((value, Step(f".{field}")) for field, value in named)
+        return _first((value, Step(f"[{_key_text(key)}]")) for key, value in items(holder))
     for kind in (list, tuple, deque):
         if is_a(holder, kind):
             return _first((value, Step(f"[{number}]")) for number, value in enumerate(list(kind.__iter__(holder))))
@@ -240,7 +236,7 @@ def _elements(holder: Any) -> dict[int, Step]:
 
 
 def _attributes(names: Mapping[Any, object], *, hides: bool) -> dict[int, Step]:
-    """Return the steps to attributes; those with an underscore are not for users of what somebody else has made."""
+    """Return the steps to attributes. In other people's classes, a name with an underscore is not for users."""
     return _first(
         (value, _INNER if hides and name.startswith("_") and not name.endswith("__") else Step(f".{name}"))
         for name, value in items(names)
@@ -257,20 +253,9 @@ def _first(steps: Iterable[tuple[object, Step]]) -> dict[int, Step]:
     return found
 
 
-def _fields(kind: type) -> tuple[str, ...]:
-    """Return the fields of a named tuple's class; none of another."""
-    for one in classes(kind):
-        found = class_attributes(one).get("_fields")
-        if type(found) is tuple and all(type(field) is str for field in found):
-            return found
-    return ()
-
-
-def key_text(key: object) -> str:
-    """Return a key as it is written between brackets; of an object with code of its own, the name of its class."""
-    if type(key) is tuple and all(id(type(part)) in _WRITABLE for part in key):
-        return ", ".join(map(key_text, key)) if key else "()"
-    if id(type(key)) not in _WRITABLE:
+def _key_text(key: object) -> str:
+    """Return a key as it is written between brackets, or the name of its class if the key has code of its own."""
+    if not all(id(type(part)) in _WRITABLE for part in (key if type(key) is tuple else (key,))):
         return f"<{class_name(type(key))}>"
     text = repr(key)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]}...{text[-1]}"

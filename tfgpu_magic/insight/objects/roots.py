@@ -1,4 +1,4 @@
-"""Where Python and IPython keep objects alive: names, results, errors, running functions; and how these are dropped.
+"""Where Python and IPython keep objects alive: names, results, errors, running functions, and how these are dropped.
 
 Sources: IPython 7.34 to 9, `core/displayhook.py` (`update_user_ns`, `flush`), `core/interactiveshell.py`
 (`run_cell_async`, `_get_exc_info`), `core/ultratb.py` (`tb`). In a program without IPython there is none of it.
@@ -16,7 +16,7 @@ from typing import Any
 from tfgpu_magic.frameworks.objects import is_users_module, items, namespace
 from tfgpu_magic.frameworks.tensorflow import keras
 from tfgpu_magic.ground.host import shell
-from tfgpu_magic.insight.objects.names import Scope, Step
+from tfgpu_magic.insight.objects.names import Step
 from tfgpu_magic.insight.objects.references import Child, of_frame
 
 _CACHED = re.compile(r"_{1,3}|_\d+")
@@ -38,7 +38,7 @@ def notebook_names() -> dict[str, Any]:
 
 
 def kept_results() -> Iterator[tuple[str, Any]]:
-    """Return the results that IPython keeps, each with the expression that gives it; empty if none does."""
+    """Yield the results that IPython keeps, each after the expression that gives it, "" if none does."""
     here = shell()
     if here is None:
         return
@@ -52,7 +52,7 @@ def kept_results() -> Iterator[tuple[str, Any]]:
 
 
 def kept_errors() -> Iterator[Any]:
-    """Return the errors and tracebacks that Python and IPython keep, and the one that is being handled."""
+    """Yield the errors and tracebacks that Python and IPython keep, and the one that is being handled."""
     here = shell()
     yield sys.exc_info()[1]
     yield from _values(sys, _LAST)
@@ -62,7 +62,7 @@ def kept_errors() -> Iterator[Any]:
 
 
 def boundary() -> Iterator[object]:
-    """Return what a walk does not enter: modules and the notebook, whose names are roots by themselves, and IPython."""
+    """Yield the objects that a walk does not enter: modules and the notebook, whose names are roots, and IPython."""
     here: Any = shell()
     for module in list(sys.modules.values()):
         yield namespace(module)
@@ -73,21 +73,21 @@ def boundary() -> Iterator[object]:
 
 
 def named_roots() -> Iterator[Child]:
-    """Return what the notebook's names have, models first: their parts are called by their names."""
+    """Yield the values of the notebook's names, models first: their parts are called by their names."""
     for name, value in sorted(notebook_names().items(), key=lambda item: not keras.is_model(type(item[1]))):
-        yield Step(name), value
+        yield Step(name, root="name"), value
 
 
 def kept_roots() -> Iterator[Child]:
-    """Return the results and errors that IPython and Python keep."""
+    """Yield the results and errors that IPython and Python keep."""
     for name, value in kept_results():
-        yield Step(name) if name else Step(scope=Scope("result")), value
+        yield Step(name, "" if name else "the last cell's result, kept by IPython", root="result"), value
     for error in kept_errors():
-        yield Step(scope=Scope("error")), error
+        yield Step("", "kept by the last error", root="error"), error
 
 
 def running_roots(*, users: bool) -> Iterator[Child]:
-    """Return the variables of the functions that run now, in all threads.
+    """Yield the variables of the functions that run now, in all threads.
 
     Args:
         users: whether those of the user's own functions are meant, or those of packages.
@@ -98,20 +98,21 @@ def running_roots(*, users: bool) -> Iterator[Child]:
             module = frame.f_globals.get("__name__")
             ours = type(module) is str and module.startswith(f"{__name__.partition('.')[0]}.")
             if not ours and type(module) is str and is_users_module(module) == users:
-                yield from of_frame(frame, "running")
+                for step, value in of_frame(frame, ", which is running"):
+                    yield step and step._replace(root="running"), value
             frame = frame.f_back
 
 
 def module_roots() -> Iterator[Child]:
-    """Return what the names of the user's own modules have, the notebook itself aside."""
+    """Yield the values of the names of the user's own modules, the notebook itself aside."""
     for name, module in list(sys.modules.items()):
         if type(module) is ModuleType and name != "__main__" and is_users_module(name):
             for own, value in list(namespace(module).items()):
-                yield Step(f"{name}.{own}"), value
+                yield Step(f"{name}.{own}", root="module"), value
 
 
 def delete_names(names: Iterable[str]) -> None:
-    """Delete names of the notebook, or of the program's main module; those that are not there are left."""
+    """Delete names of the notebook, or of the program's main module, as far as they exist."""
     here = shell()
     for one in [vars(sys.modules["__main__"])] if here is None else [here.user_ns, here.user_ns_hidden]:
         for name in names:

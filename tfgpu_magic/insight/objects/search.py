@@ -8,15 +8,26 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TypeAlias
 
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.tensorflow import keras
 from tfgpu_magic.insight.objects import roots
-from tfgpu_magic.insight.objects.accounts import Arrays, Buffer, Device, Group, buffers, merge_overlapping
-from tfgpu_magic.insight.objects.names import NOWHERE, Name, NamedMemory, Scope, Step
+from tfgpu_magic.insight.objects.accounts import (
+    Account,
+    Arrays,
+    Buffer,
+    Device,
+    Group,
+    accounts,
+    fold,
+    merge_overlapping,
+    size_rests,
+)
+from tfgpu_magic.insight.objects.names import NOWHERE, NamedMemory, Step, make_name
 from tfgpu_magic.insight.objects.references import LEAVES, Child
 from tfgpu_magic.insight.objects.walk import MOST_NAMES, Walk
 from tfgpu_magic.policy.process_state import Stage
@@ -24,96 +35,97 @@ from tfgpu_magic.policy.process_state import Stage
 Identity: TypeAlias = "tuple[object, ...]"
 """What tells an array from all others for as long as it is there."""
 
-_NAMELESS, _CAPTURED = Name(), Name((), (Scope("captures"),))
+_CAPTURED = NOWHERE - 1
+"""The place of a `tf.function` to which no name leads, for all variables that one has captured."""
 
 
-class Search:
-    """All arrays of this process on GPUs, and the ways to them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The arrays of this process on GPUs, and how they are reached. It keeps none of them.
 
     Attributes:
-        in_use: the bytes that each framework has in use on each GPU, by its own figure.
-        silent: the names of frameworks that use a GPU and do not tell which objects are theirs.
-        buffers: the memory of the arrays, the largest first; none shares memory with another.
-        gave_up: whether there were too many objects to find the ways to all arrays.
+        rows: the arrays, the largest first; none shares memory with another.
+        accounts: the bytes that each framework has in use on each GPU.
+        shapes: the shapes of all variables.
+        gave_up: whether there were too many objects to find the paths to all arrays.
     """
 
-    def __init__(self) -> None:
-        (arrays, self.silent), self.in_use = _arrays(), bytes_in_use()
-        self._walk = _walked(arrays)
-        self.gave_up = self._walk.gave_up
-        places = [self._walk.place(one.thing) for _, one in arrays]
-        reached_first = sorted(range(len(arrays)), key=lambda at: (places[at] == NOWHERE, places[at]))
-        self._arrays = [arrays[at] for at in reached_first]
-        self._places = [places[at] for at in reached_first]
-        self.buffers = sorted(buffers(self._arrays, self.in_use), key=lambda one: (-one.size, one.arrays))
+    rows: tuple[NamedMemory, ...]
+    accounts: tuple[Account, ...]
+    shapes: frozenset[tuple[int, ...]]
+    gave_up: bool
 
-    @property
-    def shapes(self) -> frozenset[tuple[int, ...]]:
-        """The shapes of all variables."""
-        return frozenset(array.shape for _, array in self._arrays if array.what == "variable")
 
-    @property
-    def leaves(self) -> list[int]:
-        """The place in the tree of the array by which each memory is named; `NOWHERE` if no way leads to it."""
-        return [
-            next((self._places[one] for one in buffer.arrays if self._places[one] != NOWHERE), NOWHERE)
-            for buffer in self.buffers
-        ]
+def search(*, everything: bool = False, only: set[Identity] | None = None) -> Found:
+    """Find all arrays on GPUs, and the paths to them. Python collects no garbage meanwhile.
 
-    @property
-    def parents(self) -> Sequence[int]:
-        """The tree of the ways to the arrays: the place of what leads to each object."""
-        return self._walk.parents
-
-    def holdings(self, groups: Iterable[Group]) -> Iterator[NamedMemory]:
-        """Return the memory of groups, with the names that lead there."""
-        for one in groups:
-            yield self._alone(one.members[0]) if len(one.members) == 1 else self._together(one)
-
-    def buffers_of(self, identities: set[Identity]) -> list[Buffer]:
-        """Return the memory of certain arrays, as far as they are still there."""
-        return [
-            one for one in self.buffers if any(identity(*self._arrays[array]) in identities for array in one.arrays)
-        ]
-
-    def _alone(self, buffer: Buffer) -> NamedMemory:
-        array = self._arrays[buffer.arrays[0]][1]
-        written = (name for name in self._names(buffer) if name.parts and not name.inner)
-        different = dict.fromkeys(islice(written, 1 + MOST_NAMES))  # an array may have very many views
-        first, *others = different or [next(self._names(buffer), _CAPTURED if array.captured else _NAMELESS)]
-        return NamedMemory(
-            name=first,
-            others=tuple(others),
-            framework=buffer.on[0],
-            device=array.device,
-            what=array.what,
-            dtype=array.dtype,
-            shape=array.shape,
-            size=buffer.size,
-            rest=array.rest,
+    Args:
+        everything: whether each array has a row; otherwise small ones stand together if there are many.
+        only: the identities of the arrays that have rows; None for all.
+    """
+    with collection_paused():
+        arrays, in_use = _arrays(), bytes_in_use()
+        walk = _walk_to(arrays)
+        reached = [walk.place(array.thing) for _, array in arrays]
+        order = sorted(range(len(arrays)), key=lambda at: (reached[at] == NOWHERE, reached[at]))
+        arrays, places = [arrays[at] for at in order], [reached[at] for at in order]
+        buffers = size_rests(merge_overlapping(arrays), arrays, in_use)
+        buffers.sort(key=lambda one: (-one.size, one.arrays))
+        if everything or only is not None:
+            groups = [
+                Group((number,))
+                for number, one in enumerate(buffers)
+                if only is None or any(identity(*arrays[at]) in only for at in one.arrays)
+            ]
+        else:
+            groups = fold(buffers, [_chain(one, arrays, places, walk) for one in buffers])
+        return Found(
+            rows=tuple(_make_row(one, buffers, arrays, walk) for one in groups),
+            accounts=tuple(accounts(buffers, in_use)),
+            shapes=frozenset(array.shape for _, array in arrays if array.what == "variable"),
+            gave_up=walk.gave_up,
         )
 
-    def _together(self, group: Group) -> NamedMemory:
-        """Return the memory of several arrays by one name."""
-        kinds = {self._arrays[one.arrays[0]][1].what for one in group.members}
-        framework, device = group.members[0].on
-        return NamedMemory(
-            name=self._walk.name(group.place),
-            framework=framework,
-            device=device,
-            what=kinds.pop() if len(kinds) == 1 else "array",
-            size=group.size,
-            count=len(group.members),
-            partial=group.partial,
-        )
 
-    def _names(self, buffer: Buffer) -> Iterator[Name]:
-        """Return the names of the arrays that have a memory, the best of each first; none if no way leads to one."""
-        for array in buffer.arrays:
-            place, part = self._places[array], self._arrays[array][1].part
-            if place != NOWHERE:
-                for one in (self._walk.name(place), *self._walk.others(place)):
-                    yield Name((*one.parts, part), one.scopes) if part and one.parts and not one.inner else one
+def _make_row(group: Group, buffers: Sequence[Buffer], arrays: Arrays, walk: Walk) -> NamedMemory:
+    """Return the row of a group of memory."""
+    members = [buffers[at] for at in group.members]
+    its = [arrays[at][1] for at in members[0].arrays]
+    first, kinds = its[0], {arrays[one.arrays[0]][1].what for one in members}
+    alone = len(members) == 1
+    paths = _paths(its, walk) if alone else iter([walk.path(group.place)] if group.place >= 0 else [])
+    captured = first.captured if alone else group.place == _CAPTURED
+    path = next(paths, [Step(within="captured by a tf.function that no name leads to", root="captured")] * captured)
+    names = (make_name(one) for one in chain([path], paths))
+    written = dict.fromkeys(islice((name for name in names if name.parts and not name.inner), 1 + MOST_NAMES))
+    name, *others = written or [make_name(path)]
+    return NamedMemory(
+        name=name,
+        others=tuple(others),
+        framework=members[0].on[0],
+        device=first.device,
+        what=kinds.pop() if len(kinds) == 1 else "array",
+        dtype=first.dtype if alone else "",
+        shape=first.shape if alone else (),
+        size=sum(one.size for one in members),
+        count=len(members),
+        partial=group.partial and not alone,
+        rest=first.rest and alone,
+    )
+
+
+def _chain(buffer: Buffer, arrays: Arrays, places: Sequence[int], walk: Walk) -> list[int]:
+    """Return the places on the path to the first array of a memory to which anything leads."""
+    place = next((places[at] for at in buffer.arrays if places[at] != NOWHERE), NOWHERE)
+    return [_CAPTURED] if place == NOWHERE and arrays[buffer.arrays[0]][1].captured else walk.chain(place)
+
+
+def _paths(arrays: Sequence[Array], walk: Walk) -> Iterator[list[Step]]:
+    """Yield the paths to arrays, the best of each first. An array may have very many views."""
+    for array in arrays:
+        place, part = walk.place(array.thing), [Step(array.part)] if array.part else []
+        if place != NOWHERE:
+            yield from ([*path, *part] for path in (walk.path(place), *walk.other_paths(place)))
 
 
 def identity(framework: str, array: Array) -> Identity:
@@ -124,27 +136,31 @@ def identity(framework: str, array: Array) -> Identity:
 def arrays_reached_from(things: Iterable[object]) -> tuple[set[Identity], bool]:
     """Return the identities of the arrays to which objects lead, and whether these were too many to find all."""
     with collection_paused():
-        arrays, _ = _arrays()
-        return _reached(things, arrays, [arrays, *roots.boundary()])
+        arrays = _arrays()
+        return _find_reached(things, arrays, [arrays, *roots.boundary()])
 
 
 def ids_leading_to_arrays(things: Iterable[object]) -> set[int]:
     """Return the ids of the objects that lead to an array, each by itself, to which no name of the notebook leads."""
     with collection_paused():
-        arrays, _ = _arrays()
+        arrays = _arrays()
         closed = [arrays, *roots.boundary()]
-        named, _ = _reached(roots.notebook_names().values(), arrays, closed)
+        named, _ = _find_reached(roots.notebook_names().values(), arrays, closed)
         others = [one for one in arrays if identity(*one) not in named]
-        return {id(thing) for thing in things if id(type(thing)) not in LEAVES and _reached([thing], others, closed)[0]}
+        return {
+            id(thing) for thing in things if id(type(thing)) not in LEAVES and _find_reached([thing], others, closed)[0]
+        }
 
 
 def bytes_held_alone(name: str, on: Device) -> int:
     """Return the bytes of the arrays on a GPU to which a name of the notebook leads and no other, or 0 if in doubt."""
     with collection_paused():
-        arrays, _ = _arrays()
+        arrays = _arrays()
         closed, values = [arrays, *roots.boundary()], roots.notebook_names()
-        mine, unsure = _reached([values.pop(name)], arrays, closed)
-        others, gave_up = _reached([*values.values(), *(value for _, value in roots.module_roots())], arrays, closed)
+        mine, unsure = _find_reached([values.pop(name)], arrays, closed)
+        others, gave_up = _find_reached(
+            [*values.values(), *(value for _, value in roots.module_roots())], arrays, closed
+        )
         found = merge_overlapping([one for one in arrays if identity(*one) in mine - others])
         return 0 if unsure or gave_up else sum(one.size for one in found if one.on == on)
 
@@ -152,7 +168,7 @@ def bytes_held_alone(name: str, on: Device) -> int:
 def extents() -> dict[Device, tuple[int, int]]:
     """Return for each GPU the bytes of its largest array, and those from its first array to the end of its last."""
     with collection_paused():
-        arrays, _ = _arrays()
+        arrays = _arrays()
         found: dict[Device, tuple[int, int]] = {}
         for on in {(framework, one.device) for framework, one in arrays}:
             there = [one for framework, one in arrays if (framework, one.device) == on]
@@ -162,7 +178,7 @@ def extents() -> dict[Device, tuple[int, int]]:
         return found
 
 
-def _reached(things: Iterable[object], arrays: Arrays, closed: Iterable[object]) -> tuple[set[Identity], bool]:
+def _find_reached(things: Iterable[object], arrays: Arrays, closed: Iterable[object]) -> tuple[set[Identity], bool]:
     walk = Walk({id(one.thing) for _, one in arrays}, closed)
     walk.start((Step(), thing) for thing in things)
     walk.run(to_the_end=False)
@@ -170,9 +186,9 @@ def _reached(things: Iterable[object], arrays: Arrays, closed: Iterable[object])
 
 
 def bytes_in_use() -> dict[Device, int]:
-    """Return the bytes that frameworks have in use on each GPU; none of one that fails."""
+    """Return the bytes that each framework has in use on each GPU. A framework that fails is left out."""
     found: dict[Device, int] = {}
-    for framework in _ready():
+    for framework in _frameworks_in_use():
         with contextlib.suppress(Exception):  # their errors have no common root
             found |= {(framework.name, pool.name): pool.in_use for pool in framework.pools()}
     return found
@@ -180,7 +196,7 @@ def bytes_in_use() -> dict[Device, int]:
 
 @contextlib.contextmanager
 def collection_paused() -> Iterator[None]:
-    """Keep Python from collecting garbage meanwhile: that takes longer than all else here."""
+    """Pause Python's garbage collection, which takes longer than all else here."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -190,30 +206,22 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _arrays() -> tuple[list[tuple[str, Array]], tuple[str, ...]]:
-    """Return every array on a GPU with its framework's name, and the names of the frameworks that list none.
-
-    One framework that fails has none.
-    """
-    found, silent = list[tuple[str, Array]](), list[str]()
-    ready = _ready()
+def _arrays() -> list[tuple[str, Array]]:
+    """Return every array on a GPU with its framework's name. A framework that fails has none."""
+    ready, found = _frameworks_in_use(), list[tuple[str, Array]]()
     objects = gc.get_objects() if ready else []
     for framework in ready:
         with contextlib.suppress(Exception):  # as above
-            listed = framework.arrays(objects)
-            if listed is None:
-                silent.append(framework.name)
-            else:
-                found += [(framework.name, one) for one in listed]
-    return found, tuple(silent)
+            found += [(framework.name, one) for one in framework.arrays(objects)]
+    return found
 
 
-def _ready() -> list[registry.Framework]:
+def _frameworks_in_use() -> list[registry.Framework]:
     """Return the frameworks that use a GPU."""
     return [one for one in registry.FRAMEWORKS if one.stage() is Stage.READY]
 
 
-def _walked(arrays: list[tuple[str, Array]]) -> Walk:
+def _walk_to(arrays: list[tuple[str, Array]]) -> Walk:
     """Return a walk to arrays, on which those with the best names are reached first."""
     wrappers = frozenset(map(id, keras.variables()))
     walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.boundary()], wrappers)

@@ -1,11 +1,10 @@
-"""What holds this process's memory of the GPUs, by name: `tensors` of all of it, `holders` for an error's handler.
+"""What holds this process's memory of the GPUs, by name.
 
 Nothing that is found is kept: the results have names, sizes and devices, and no objects.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,11 +13,11 @@ from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.answer import Answer, Part, grid
 from tfgpu_magic.ground.message import Line, Message, msg
 from tfgpu_magic.ground.units import MIB, rounded
-from tfgpu_magic.insight.objects.accounts import Account, Buffer, Group, accounts, groups
-from tfgpu_magic.insight.objects.search import Identity, Search, collection_paused
+from tfgpu_magic.insight.objects.accounts import Account
+from tfgpu_magic.insight.objects.search import search
 
 if TYPE_CHECKING:
-    from tfgpu_magic.insight.objects.names import Name, NamedMemory, Scope
+    from tfgpu_magic.insight.objects.names import Name, NamedMemory
 
 _HEADS = ("<Name", ">Size", "<What", "<On")  # where there is little room, the last are out of sight first
 _NOTHING = msg("Nothing of this process takes memory of a GPU.")
@@ -41,20 +40,6 @@ _SOME = MIB
 _WORTH = 0.01
 """The part of what is in use from which on what is unaccounted has a row."""
 
-_WHERE = {
-    "error": "kept by the last error",
-    "result": "the last cell's result, kept by IPython",
-    "running": "in {}, which is running",
-    "function": "in {}",
-    "closure": "closed over by {}",
-    "generator": "in the generator {}",
-    "coroutine": "in the coroutine {}",
-    "temporary": "a temporary of {}",
-    "holder": "kept by {}",
-    "captures": "captured by a tf.function that no name leads to",
-}
-_CALLED = ("running", "function", "temporary")
-
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Tensors(Answer):
@@ -66,13 +51,11 @@ class Tensors(Answer):
         holdings: what holds the memory, the largest first; none shares memory with another. Small arrays are together,
             unless all are shown.
         accounts: what each framework has in use on each GPU, and how much of it the arrays take.
-        silent: the names of frameworks that use a GPU and do not tell which objects are theirs.
         gave_up: whether there were too many objects to look for all names.
     """
 
     holdings: tuple[NamedMemory, ...] = ()
     accounts: tuple[Account, ...] = ()
-    silent: tuple[str, ...] = ()
     gave_up: bool = False
 
     def _parts(self) -> Iterable[Part | Message]:
@@ -83,14 +66,14 @@ class Tensors(Answer):
         several = len({account.framework for account in self.accounts}) > 1
         rows = [_row(one, several) for one in self.holdings]
         rows += [
-            ["", rounded(account.unaccounted), _UNACCOUNTED, _on(account.framework, account.device, several)]
+            ["", rounded(account.unaccounted), _UNACCOUNTED, _device_text(account.framework, account.device, several)]
             for account in self.accounts
             if _is_short(account)
         ]
         return rows
 
     def _remarks(self) -> list[Message]:
-        remarks = [_of_account(account) for account in self.accounts]
+        remarks = [_account_text(account) for account in self.accounts]
         if any((account.unaccounted or 0) >= _SOME for account in self.accounts if _is_short(account)):
             remarks.append(_NO_OBJECT)
         if any(_is_over(account) for account in self.accounts):
@@ -102,8 +85,7 @@ class Tensors(Answer):
         if any(one.count > 1 for one in self.holdings):
             number = sum(one.count for one in self.holdings)
             remarks.append(msg(_EACH, line=Line("tensors --all"), count=f"{number:,}"))
-        silent = "{name} does not tell which objects hold its memory."
-        return remarks + [msg(silent, name=name) for name in self.silent]
+        return remarks
 
 
 def tensors(*, everything: bool = False) -> Tensors:
@@ -120,40 +102,8 @@ def tensors(*, everything: bool = False) -> Tensors:
         What holds the memory, for all frameworks that use a GPU, the largest first, sizes in bytes; and what each
         framework has in use on each GPU by its own figure. It keeps nothing alive.
     """
-    with collection_paused():
-        search = Search()
-        found = groups(search.buffers, search.leaves, search.parents, everything=everything)
-        return Tensors(
-            holdings=tuple(search.holdings(found)),
-            accounts=tuple(accounts(search.buffers, search.in_use)),
-            silent=search.silent,
-            gave_up=search.gave_up,
-        )
-
-
-def largest_holders() -> tuple[Tensors, frozenset[tuple[int, ...]]]:
-    """Return the same rows, and the shapes of all variables; for an error's handler: it raises nothing."""
-    with contextlib.suppress(Exception), collection_paused():  # the user's own error is what must be seen
-        search = Search()
-        found = groups(search.buffers, search.leaves, search.parents, everything=False)
-        return Tensors(holdings=tuple(search.holdings(found)), gave_up=search.gave_up), search.shapes
-    return Tensors(), frozenset()
-
-
-def remaining_arrays(identities: set[Identity]) -> Tensors:
-    """Return those of certain arrays that are still there, with their names.
-
-    Args:
-        identities: what tells them from all others.
-    """
-    with collection_paused():
-        search = Search()
-        return _each(search, search.buffers_of(identities))
-
-
-def _each(search: Search, buffers: Sequence[Buffer]) -> Tensors:
-    holdings = search.holdings(Group(members=(one,)) for one in buffers)
-    return Tensors(holdings=tuple(holdings), gave_up=search.gave_up)
+    found = search(everything=everything)
+    return Tensors(holdings=found.rows, accounts=found.accounts, gave_up=found.gave_up)
 
 
 def name_text(name: Name, others: Sequence[Name] = ()) -> str:
@@ -163,20 +113,14 @@ def name_text(name: Name, others: Sequence[Name] = ()) -> str:
         name: the name.
         others: other names that lead to it.
     """
-    parts = [f"{name.expression} (inside)" if name.inner and name.parts else name.expression]
-    parts += map(_where, name.scopes)
+    parts = [f"{name.expression} (inside)" if name.inner and name.parts else name.expression, *name.within]
     text = phrases.plain(", ".join(part for part in parts if part) or "no name leads to it", longest=_LONGEST)
     return f"{text}; also {'; '.join(map(name_text, others))}" if others else text
 
 
-def _where(scope: Scope) -> str:
-    of = scope.of if scope.kind not in _CALLED else "the cell" if scope.of == "<module>" else f"{scope.of}()"
-    return _WHERE[scope.kind].format(of)
-
-
 def row_text(one: NamedMemory) -> str:
     """Write what a row is called."""
-    named = one.name.parts or one.name.scopes or not one.partial
+    named = one.name.parts or one.name.within or not one.partial
     return name_text(one.name, one.others) if named else "others"
 
 
@@ -186,18 +130,18 @@ def kind_text(one: NamedMemory) -> str:
 
 
 def _row(one: NamedMemory, several: bool) -> list[str]:
-    return [row_text(one), rounded(one.size), _what(one), _on(one.framework, one.device, several)]
+    return [row_text(one), rounded(one.size), _what_text(one), _device_text(one.framework, one.device, several)]
 
 
-def _what(one: NamedMemory) -> str:
+def _what_text(one: NamedMemory) -> str:
     return " ".join(part for part in (kind_text(one), one.dtype, "×".join(map(str, one.shape))) if part)
 
 
-def _on(framework: str, device: str, several: bool) -> str:
+def _device_text(framework: str, device: str, several: bool) -> str:
     return f"{framework} {device}" if several else device
 
 
-def _of_account(account: Account) -> Message:
+def _account_text(account: Account) -> Message:
     text = "{framework} has {in_use} in use on {device}"
     text += "; the arrays take {found} of it" * _is_short(account)
     text += ", {excess} less than the arrays come to" * _is_over(account)

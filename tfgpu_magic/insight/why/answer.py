@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfgpu_magic.ground import TENSORFLOW, phrases
 from tfgpu_magic.ground.answer import OFFERS, Answer, Part, facts, headline, to_paste
@@ -50,132 +50,88 @@ class Why(Answer):
             return [NONE]
         text = _front_end(case).sentence
         known = [(label, [(size, text(fact)) for size, fact in lines]) for label, lines in _facts(case)]
-        rows = [(_typed(case, line), text(remark)) for one in case.remedies for line, remark in one.rows]
+        rows = [(_write(case, line), text(remark)) for one in case.remedies for line, remark in one.rows]
         lead = TRIED if any(one.kind not in ("smaller", "workers") for one in case.remedies) else NOTHING
         remarks = [GAVE_UP] * case.gave_up + [phrases.SIMULATED] * case.simulated
-        return [headline(text(_reason(case))), facts(known), to_paste(text(lead), rows, self._runs(case)), *remarks]
+        return [headline(text(_reason(case))), facts(known), to_paste(text(lead), rows, self._runnable(case)), *remarks]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        return {OFFERS: {}} if self.explanation is not None and self._runs(self.explanation) else {}
+        return {OFFERS: {}} if self.explanation is not None and self._runnable(self.explanation) else {}
 
-    def _runs(self, case: Explanation) -> dict[str, bool]:
-        """Return the lines that a notebook can run; one for above a cell only if that is the cell, and has none."""
+    def _runnable(self, case: Explanation) -> dict[str, bool]:
+        """Return the lines that a notebook can run. A line above a cell is one only if this stands below that cell."""
         kinds = {"line"} if self.asked or case.call else {"line", "above"}
         lines = [line for one in case.remedies for line, _ in one.rows if isinstance(line, Line) and line.kind in kinds]
-        return {_typed(case, line): line.restarts for line in lines} if case.host == "kernel" else {}
+        return {_write(case, line): line.restarts for line in lines} if case.host == "kernel" else {}
 
 
 def _front_end(case: Explanation) -> FrontEnd:
     return FrontEnd("tf_gpu" if case.shortage.framework == TENSORFLOW else "gpu")
 
 
-def _typed(case: Explanation, line: Line | Message | None) -> str:
-    """Return a line as it is typed; an empty one for none."""
+def _write(case: Explanation, line: Line | Message | None) -> str:
+    """Return a line as it is typed, "" for None."""
     if isinstance(line, Line):
         return _front_end(case).line(line)
     return "" if line is None else _front_end(case).sentence(line)
 
 
+_REASONS: dict[Cause, str] = {
+    "start": "{name} could not start on {gpu}, of which {free} are free{needs}.{hangs}",
+    "size": "{asked} is more than {gpu} has in all, {total}.",
+    "limit": "{asked} did not fit into {pool}, which is limited to {limit}{by}, {filled}.{in_pieces}",
+    "pool": "{asked} did not fit into {pool}, {filled}. It may take {limit} of what was free of {gpu} when {name} "
+    "started.",
+    "pieces": "{room} of {pool} were free, but not {asked} in one piece. {largest}",
+    "gpu": "{asked} could not be had: {free} of {gpu}'s {total} are free{other}.",
+    "library": "{library} {found} no room beside the memory that is taken already: {free} of {gpu} are free.",
+    "unknown": "{asked} could not be had of {gpu}.",
+}
+
+
 def _reason(case: Explanation) -> Message:
     """Return why there was no memory, in one sentence or two."""
-    at = time.strftime("%H:%M:%S", time.localtime(case.time))
+    at, name = time.strftime("%H:%M:%S", time.localtime(case.time)), case.shortage.framework
     where = "" if case.cell is None else f" (In [{case.cell}], {at})"
-    of_pool, pool = _OF_A_POOL.get(case.cause), case.pool
-    why = of_pool(case, pool) if of_pool and pool is not None else _CAUSES.get(case.cause, _unknown)(case)
-    return msg("Out of GPU memory{where}: {why}", where=where, why=why)
-
-
-def _start(case: Explanation) -> Message:
-    hangs = " {name} may hang for good if it is used again in this {here}: leave it alone, and restart."
     total = None if case.gpu is None else case.gpu.total
-    needs = "" if total is None else ", and needs about {context} for CUDA's context"
-    return msg(
-        "{name} could not start on {gpu}, of which {free} are free"
-        f"{needs}.{hangs if case.shortage.framework == TENSORFLOW else ''}",
-        name=case.shortage.framework,
-        gpu=case.gpu_name,
-        free=_free(case),
-        context=rounded(context_bytes(total or 0)),
-        here=case.here,
-    )
+    needs = "" if total is None else f", and needs about {rounded(context_bytes(total))} for CUDA's context"
+    hangs = f" {name} may hang for good if it is used again in this {case.here}: leave it alone, and restart."
+    most = next((row for row in case.processes[:1] if row.owner.who != "this"), None)  # the largest is first
+    facts: dict[str, Any] = {
+        "name": name,
+        "gpu": case.gpu_name,
+        "free": rounded(None if case.gpu is None else case.gpu.free),
+        "total": "N/A" if case.gpu is None else f"{rounded(case.gpu.most)}{' (your limit)' * bool(case.gpu.limit)}",
+        "asked": "What was asked for" if case.shortage.size is None else rounded(case.shortage.size),
+        "library": case.shortage.library or "a library of CUDA",
+        "found": "found" if case.shortage.certain else "may have found",
+        "needs": needs,
+        "hangs": hangs * (name == TENSORFLOW),
+        "other": f", and {rounded(most.process.held)} are held by {case.owner(most)}" if most else "",
+    }
+    if case.pool is not None:
+        facts |= _facts_of_pool(case, case.pool)
+    cause = case.cause if case.pool is not None or case.cause not in ("limit", "pool", "pieces") else "unknown"
+    return msg("Out of GPU memory{where}: {why}", where=where, why=msg(_REASONS[cause], **facts))
 
 
-def _size(case: Explanation) -> Message:
-    text = "{asked} is more than {gpu} has in all, {total}."
-    return msg(text, asked=_asked(case), gpu=case.gpu_name, total=_total(case))
-
-
-def _limit(case: Explanation, pool: Pool) -> Message:
-    room = (pool.limit or 0) - pool.in_use  # as it is now
-    in_pieces = room >= (case.shortage.size or math.inf)
-    return msg(
-        "{asked} did not fit into {pool}, which is limited to {limit}{by}, {filled}."
-        + " If it was not full again, its free memory was in pieces." * in_pieces,
-        asked=_asked(case),
-        pool=_pool(case),
-        limit=rounded(pool.limit),
-        by=case.limited_by,
-        filled=_filled(pool),
-    )
-
-
-def _full(case: Explanation, pool: Pool) -> Message:
-    return msg(
-        "{asked} did not fit into {pool}, {filled}. It may take {limit} of what was free of {gpu} when {name} started.",
-        asked=_asked(case),
-        pool=_pool(case),
-        filled=_filled(pool),
-        limit=rounded(pool.limit),
-        gpu=case.gpu_name,
-        name=case.shortage.framework,
-    )
-
-
-def _pieces(case: Explanation, pool: Pool) -> Message:
-    largest = "The largest piece is {largest}."
-    unknown = "{name} does not tell how large the largest is."
-    return msg(
-        "{room} of {pool} were free, but not {asked} in one piece. " + (unknown if pool.largest is None else largest),
-        room=rounded(pool.room),
-        pool=_pool(case),
-        asked=_asked(case),
-        largest=rounded(pool.largest),
-        name=case.shortage.framework,
-    )
-
-
-def _gpu(case: Explanation) -> Message:
-    most = next(iter(case.processes), None)  # the largest is first
-    if most is None or most.owner.who == "this":
-        other = ""
-    else:
-        other = f", and {rounded(most.process.held)} are held by {case.owner(most)}"
-    text = "{asked} could not be had: {free} of {gpu}'s {total} are free{other}."
-    facts = {"asked": _asked(case), "free": _free(case), "total": _total(case)}
-    return msg(text, gpu=case.gpu_name, other=other, **facts)
-
-
-def _library(case: Explanation) -> Message:
-    return msg(
-        "{library} {found} no room beside the memory that is taken already: {free} of {gpu} are free.",
-        library=case.shortage.library or "a library of CUDA",
-        found="found" if case.shortage.certain else "may have found",
-        free=_free(case),
-        gpu=case.gpu_name,
-    )
-
-
-def _unknown(case: Explanation) -> Message:
-    return msg("{asked} could not be had of {gpu}.", asked=_asked(case), gpu=case.gpu_name)
-
-
-_CAUSES: dict[Cause, Callable[[Explanation], Message]] = {
-    "start": _start,
-    "size": _size,
-    "gpu": _gpu,
-    "library": _library,
-}
-_OF_A_POOL: dict[Cause, Callable[[Explanation, Pool], Message]] = {"limit": _limit, "pool": _full, "pieces": _pieces}
+def _facts_of_pool(case: Explanation, pool: Pool) -> dict[str, str]:
+    """Return what a reason says of the pool that had none."""
+    name = case.shortage.framework
+    on, size = f" on {pool.name}" if pool.name else "", case.shortage.size or math.inf
+    again = f" now, and {rounded(pool.peak)} at its peak"
+    level = f"{rounded(pool.level)} in use" if pool.reached is not None or pool.level == pool.in_use else ""
+    largest = f"The largest piece is {rounded(pool.largest)}."
+    pieces = " If it was not full again, its free memory was in pieces."
+    return {
+        "pool": f"{name}'s pool{on}",
+        "limit": rounded(pool.limit),
+        "by": case.limited_by,
+        "filled": f"with {level or f'{rounded(pool.in_use)} in use{again}'}",
+        "in_pieces": pieces * ((pool.limit or 0) - pool.in_use >= size),  # as it is now
+        "room": rounded(pool.room),
+        "largest": f"{name} does not tell how large the largest is." if pool.largest is None else largest,
+    }
 
 
 def _facts(case: Explanation) -> Iterator[tuple[str, list[_Fact]]]:
@@ -201,27 +157,3 @@ def _facts(case: Explanation) -> Iterator[tuple[str, list[_Fact]]]:
         named = [(one, msg("{name} ({kind})", name=row_text(one), kind=kind_text(one))) for one in case.biggest]
         rest = ("", msg("`{line}` shows all.", line=Line("tensors")))
         yield "Largest", [*((rounded(one.size), text) for one, text in named), *[rest] * (case.host != "program")]
-
-
-def _asked(case: Explanation) -> str:
-    return "What was asked for" if case.shortage.size is None else rounded(case.shortage.size)
-
-
-def _filled(pool: Pool) -> str:
-    """Return how full a pool was."""
-    if pool.reached is not None or pool.level == pool.in_use:
-        return f"with {rounded(pool.level)} in use"
-    return f"with {rounded(pool.in_use)} in use now, and {rounded(pool.peak)} at its peak"
-
-
-def _pool(case: Explanation) -> str:
-    name = "" if case.pool is None or not case.pool.name else f" on {case.pool.name}"
-    return f"{case.shortage.framework}'s pool{name}"
-
-
-def _free(case: Explanation) -> str:
-    return rounded(None if case.gpu is None else case.gpu.free)
-
-
-def _total(case: Explanation) -> str:
-    return "N/A" if case.gpu is None else f"{rounded(case.gpu.most)}{' (your limit)' * bool(case.gpu.limit)}"

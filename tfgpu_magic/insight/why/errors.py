@@ -30,11 +30,11 @@ _MAKE_VARIABLES = ("add_weight", "add_variable", "add_variable_from_reference", 
 """The functions of Keras and TensorFlow in which variables, and those of optimizers, are made."""
 
 _CODE = re.compile(r"^(?: *\|)? {4,}[^|\s].*$", re.MULTILINE)
-"""A line of the program in a traceback, also in that of a group; what it says is no error's."""
+"""A line of the program in a traceback, also in that of a group: its text is no error's."""
 
 
 def shortage(error: BaseException) -> Shortage | None:
-    """Return what an error says of missing memory; None if it does not.
+    """Return what an error says of missing memory, or None if it does not.
 
     An error that a program has caught counts if another one was raised *from* it, and as a part of a group. One
     that another came up beside, while it was handled, is the program's own affair.

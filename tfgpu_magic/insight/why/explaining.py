@@ -27,8 +27,7 @@ from tfgpu_magic.ground.rows import Owner
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.ground.units import MIB
 from tfgpu_magic.insight.objects import roots
-from tfgpu_magic.insight.objects.search import bytes_held_alone
-from tfgpu_magic.insight.objects.tensors import largest_holders
+from tfgpu_magic.insight.objects.search import bytes_held_alone, search
 from tfgpu_magic.insight.why import errors
 from tfgpu_magic.insight.why.answer import Why
 from tfgpu_magic.insight.why.explanation import Explanation, Remedy, find_cause, is_memory
@@ -60,29 +59,18 @@ _CONTAINERS = (list, dict, set, deque)
 """The types of which one is empty when it is made anew: a name that the cell reads is deleted for no other."""
 
 
-class LastExplanation:
-    """What was explained last; it keeps no error.
+class _Last:
+    """What was explained last, and the id of its error, which itself is not kept."""
 
-    Attributes:
-        last: the explanation.
-        error: the id of the error.
-    """
-
-    def __init__(self) -> None:
-        self.last: Explanation | None = None
-        self.error = 0
-
-    def keep(self, explanation: Explanation, error: BaseException) -> Explanation:
-        """Keep an explanation as the last one, and return it."""
-        self.last, self.error = explanation, id(error)
-        return explanation
+    explanation: Explanation | None = None
+    error = 0
 
 
-LAST = LastExplanation()
+LAST = _Last()
 
 
 def explain(error: BaseException, number: int | None = None) -> Explanation | None:
-    """Explain an error of this process, or of an isolated call that it has made; None if it is not about GPU memory.
+    """Explain an error of this process, or of an isolated call that it has made, or None if it is not about GPU memory.
 
     Args:
         error: the error.
@@ -101,26 +89,21 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
     snapshot, table = _read_gpus()
     shown = () if call else cuda.shown()
     case = _case(shortage, number, pools, table, call=call, started=started or call, shown=shown)
-    if case is None:
-        return None
-    if own:
-        found, shapes = largest_holders()
+    if case is not None and own:
         reads, sent = _names_read(number)
-        case = replace(
-            case,
-            biggest=_biggest(found.holdings, case.pool),
-            fixed=shortage.shape in shapes or errors.is_for_variable(error),
-            sendable=sent,
-            gave_up=found.gave_up,
-        )
+        case = replace(case, fixed=errors.is_for_variable(error), sendable=sent)
+        with contextlib.suppress(Exception):  # the user's own error is what must be seen
+            found = search()
+            biggest, fixed = _biggest(found.rows, case.pool), case.fixed or shortage.shape in found.shapes
+            case = replace(case, biggest=biggest, fixed=fixed, gave_up=found.gave_up)
         case = replace(case, deletion=None if sent is None else _deletion(case, reads))
-    return LAST.keep(_with_remedies(case, snapshot), error)
+    return None if case is None else _keep(case, snapshot, error)
 
 
 def explain_call(
     error: BaseException, pools: Sequence[Pool], then: Snapshot, *, pid: int | None, number: int | None
 ) -> Why | None:
-    """Explain an error of an isolated cell, whose process is gone; None if it is not about GPU memory.
+    """Explain an error of an isolated cell, whose process is gone, or None if it is not about GPU memory.
 
     Args:
         error: the error.
@@ -143,7 +126,7 @@ def explain_call(
     now = look(LOOK_TIMEOUT)
     if any(process.pid == pid for process in now.processes):
         now = now._replace(processes=tuple(process for process in now.processes if process.pid != pid))
-    return Why(LAST.keep(_with_remedies(case, now), error))
+    return Why(_keep(case, now, error))
 
 
 def _pools(framework: registry.Framework) -> Sequence[Pool]:
@@ -161,7 +144,7 @@ def _biggest(holdings: Sequence[NamedMemory], pool: Pool | None) -> tuple[NamedM
 
 
 def _names_read(number: int | None) -> tuple[frozenset[str], bool | None]:
-    """Return the names that a cell reads, and whether they can be sent; None if it is not known which these are."""
+    """Return the names that a cell reads, and whether they can be sent, or None if the names are not known."""
     history = getattr(getattr(shell(), "history_manager", None), "input_hist_parsed", [])
     if number is None or not 0 < number < len(history):
         return frozenset(), None
@@ -178,7 +161,7 @@ def _deletion(case: Explanation, reads: Collection[str]) -> Remedy | None:
     pool, size, values = case.pool, case.shortage.size, roots.notebook_names()
     if pool is None or pool.limit is None or size is None or case.cause not in ("limit", "pool"):
         return None
-    named = dict.fromkeys(one.name.parts[0] for one in case.biggest if one.name.parts and not one.name.scopes)
+    named = dict.fromkeys(one.name.parts[0] for one in case.biggest if one.name.parts and not one.name.within)
     for name in [name for name in named if name in values][:2]:
         if name not in reads or type(values[name]) in _CONTAINERS:
             freed = bytes_held_alone(name, (pool.framework, pool.name))
@@ -212,7 +195,7 @@ def _case(
     shown: Collection[str] = (),
     pid: int | None = None,
 ) -> Explanation | None:
-    """Return what is known of a lack of memory; None if a library failed for another reason.
+    """Return what is known of a lack of memory, or None if a library failed for another reason.
 
     Args:
         shortage: what the error says.
@@ -261,7 +244,7 @@ def _case(
 
 
 def _pool(shortage: Shortage, pools: Sequence[Pool]) -> Pool | None:
-    """Return the pool that an error is about; if it does not tell, the one with the least room."""
+    """Return the pool that an error is about, or if the error does not tell, the one with the least room."""
 
     def room(pool: Pool) -> float:
         return math.inf if pool.limit is None else pool.limit - pool.level
@@ -271,19 +254,20 @@ def _pool(shortage: Shortage, pools: Sequence[Pool]) -> Pool | None:
 
 
 def _gpu(table: Table, uuids: Collection[str]) -> Gpu | None:
-    """Return of these GPUs the one with least free; if none is known, the only one of the machine, if it is that."""
+    """Return the GPU with least free memory of these, or if none is known, the machine's only GPU."""
     gpus = [row.gpu for row in table.gpus]
     seen = [gpu for gpu in gpus if gpu.uuid in uuids or (not uuids and len(gpus) == 1)]
     known = [gpu for gpu in seen if gpu.free is not None]
     return min(known, key=lambda gpu: gpu.free or 0, default=next(iter(seen), None))
 
 
-def _with_remedies(case: Explanation, snapshot: Snapshot) -> Explanation:
-    """Add what would help. If checking the remedies takes longer than `TRIAL_TIMEOUT`, add none."""
+def _keep(case: Explanation, snapshot: Snapshot, error: BaseException) -> Explanation:
+    """Add the remedies, and keep the explanation. If checking them takes longer than `TRIAL_TIMEOUT`, add none."""
     trial = Trial(snapshot, case.shortage.framework, None if case.gpu is None else case.gpu.uuid)
     with contextlib.suppress(Exception):  # what is known is shown without them
         case = replace(case, limited_by=_limited_by(case, snapshot))
-        return replace(case, remedies=within(TRIAL_TIMEOUT, partial(remedies, case, trial)) or ())
+        case = replace(case, remedies=within(TRIAL_TIMEOUT, partial(remedies, case, trial)) or ())
+    LAST.explanation, LAST.error = case, id(error)
     return case
 
 
@@ -299,13 +283,14 @@ def _limited_by(case: Explanation, snapshot: Snapshot) -> str:
 
 
 def show(error: BaseException, number: int | None) -> None:
-    """Show below a cell why the error that has ended it says that a GPU has no memory; nothing for other errors.
+    """Show below a cell why the error that has ended it says that a GPU has no memory, or nothing for other errors.
 
     Args:
         error: the error.
         number: the cell's number.
     """
-    if number is not None and LAST.last is not None and (LAST.last.cell, LAST.error) == (number, id(error)):
+    last = LAST.explanation
+    if number is not None and last is not None and (last.cell, LAST.error) == (number, id(error)):
         return  # an isolated cell has shown it, which knows more of its process
     found = explain(error, number)
     if found is not None:
@@ -313,7 +298,7 @@ def show(error: BaseException, number: int | None) -> None:
 
 
 def why(error: BaseException | None = None) -> Why | None:
-    """Return why a GPU had no memory left, and what would help; tried, and not done.
+    """Return why a GPU had no memory left, and what would help, which is checked and not done.
 
     Args:
         error: what was raised, by TensorFlow, PyTorch or JAX; None for the last error that was explained.
@@ -325,13 +310,13 @@ def why(error: BaseException | None = None) -> Why | None:
     Examples:
         ``except Exception as error: print(tfgpu_magic.why(error) or error)``
     """
-    found = LAST.last if error is None else explain(error)
+    found = LAST.explanation if error is None else explain(error)
     return None if found is None else Why(found)
 
 
 def explain_last() -> Why:
-    """Return what was explained last, or that nothing was; first the last error is, if it was not when it came."""
+    """Return the last explanation. If the last error was not explained when it came, explain it first."""
     error = getattr(sys, "last_value", None)
     if error is not None and LAST.error != id(error):
         explain(error)
-    return Why(LAST.last)
+    return Why(LAST.explanation)

@@ -112,7 +112,7 @@ class Explanation:
         return "the GPU" if self.gpu is None else f"GPU {self.gpu.label}"
 
     def owner(self, row: ProcessRow) -> str:
-        """Return whose a process is; this one's cell has just asked for memory."""
+        """Return whose a process is. This one's cell has just asked for memory."""
         if row.owner.who == "this":
             row = replace(row, process=row.process._replace(unused=None))
         return phrases.owner(row, self.seen, longest=_LONGEST)

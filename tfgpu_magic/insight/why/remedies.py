@@ -1,14 +1,12 @@
-"""Decides what helps against a lack of memory, and keeps what the planner shows to be possible; nothing is applied."""
+"""Decides what helps against a lack of memory. `decide` checks each remedy, and nothing is applied."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.engine import engine
@@ -16,16 +14,15 @@ from tfgpu_magic.ground import TENSORFLOW
 from tfgpu_magic.ground.message import Line, msg
 from tfgpu_magic.ground.rows import Notebook
 from tfgpu_magic.ground.units import exact, rounded
-from tfgpu_magic.insight.objects.names import NamedMemory, Scope
+from tfgpu_magic.insight.objects.names import NamedMemory
 from tfgpu_magic.insight.why.explanation import LIBRARY_ROOM, Remedy
-from tfgpu_magic.isolate import leasing
 from tfgpu_magic.policy import fit, parser
+from tfgpu_magic.policy.decide import decide
 from tfgpu_magic.policy.memory import LEAST_LIMIT, context_bytes, reserve_bytes, round_up, whole
 
 if TYPE_CHECKING:
     from tfgpu_magic.ground.rows import ProcessRow
     from tfgpu_magic.ground.snapshot import Snapshot
-    from tfgpu_magic.insight.objects.names import Name
     from tfgpu_magic.insight.why.explanation import Explanation
     from tfgpu_magic.policy.decide import Frameworks
     from tfgpu_magic.policy.fit import Device
@@ -36,8 +33,6 @@ MOST = 3
 _HEADROOM = (Fraction(3, 2), Fraction(11, 10))
 """How much more than is known to be needed is asked for, the first that can be had: the rest of the cell wants some."""
 
-_RESULT = re.compile(r"Out\[(\d+)\]")
-
 
 def remedies(case: Explanation, trial: Trial) -> tuple[Remedy, ...]:
     """Return what would help, the one that costs least first.
@@ -46,7 +41,7 @@ def remedies(case: Explanation, trial: Trial) -> tuple[Remedy, ...]:
         case: what is known.
         trial: checks them.
     """
-    found = list(itertools.islice(_checked(case, trial), MOST))
+    found = list(itertools.islice(_offer(case, trial), MOST))
     shape = case.shortage.shape
     no_batch = case.fixed or (shape is not None and (len(shape) < 2 or shape[0] < 2))
     if len(found) < MOST and case.cause != "start" and not no_batch:
@@ -54,14 +49,14 @@ def remedies(case: Explanation, trial: Trial) -> tuple[Remedy, ...]:
     return tuple(found)
 
 
-def _checked(case: Explanation, trial: Trial) -> Iterator[Remedy]:
+def _offer(case: Explanation, trial: Trial) -> Iterator[Remedy]:
     """Yield those that are lines to paste, and then what else can be done to others."""
-    if kept := _kept(case):
+    if kept := _bytes_of_results(case):
         yield free("free", kept)
     if _workers_hold_it(case):  # what starts anew finds no more room while the same cell starts the same workers
         yield workers(case)
         return
-    isolated = list(_isolated(case, trial))
+    isolated = list(_isolations(case, trial))
     if case.sendable:
         yield from isolated
     if case.deletion is not None:
@@ -70,7 +65,7 @@ def _checked(case: Explanation, trial: Trial) -> Iterator[Remedy]:
     if words is not None:
         yield restart(case, words)
     # If a restart is enough, nobody need be shut down for one.
-    others = (one for one in _without(case, trial) if words is None or not one.words)
+    others = (one for one in _shutdowns(case, trial) if words is None or not one.words)
     yield from itertools.islice(others, 1)
     if case.sendable is None:
         yield from isolated
@@ -136,9 +131,9 @@ def workers(case: Explanation) -> Remedy:
     return Remedy("workers", ((None, text),))
 
 
-def _isolated(case: Explanation, trial: Trial) -> Iterator[Remedy]:
+def _isolations(case: Explanation, trial: Trial) -> Iterator[Remedy]:
     """Yield an isolated cell with the words for which there is room, if there are any."""
-    needs = _needs(case) if case.cause not in ("start", "size") else []
+    needs = _needed_sizes(case) if case.cause not in ("start", "size") else []
     tried = [("growth", need) for need, _ in needs]
     tried += [(f"pick --need {text}; growth", need) for need, text in needs]
     yield from itertools.islice((isolate(case, words) for words, need in tried if trial.beside(words, need)), 1)
@@ -161,7 +156,7 @@ def _restarts(case: Explanation) -> Iterator[tuple[str, int]]:
         is_tensorflow = case.shortage.framework == TENSORFLOW
         yield ("growth", level + LIBRARY_ROOM) if is_tensorflow else (f"limit {_text(level)}", level)
     else:
-        memory = [(need, text, _memory(case, text)) for need, text in _needs(case)]
+        memory = [(need, text, _memory(case, text)) for need, text in _needed_sizes(case)]
         if case.cause != "size":
             yield from ((words, need) for need, _, words in memory)
         if len(case.parts) < 2:
@@ -183,7 +178,7 @@ def _memory(case: Explanation, text: str) -> str:
     return f"limit {text}{grow}"
 
 
-def _without(case: Explanation, trial: Trial) -> Iterator[Remedy]:
+def _shutdowns(case: Explanation, trial: Trial) -> Iterator[Remedy]:
     """Yield what would help once another notebook of mine is shut down, an idle and large one first."""
     mine = [row for row in case.processes if row.owner.who == "mine" and row.process.held and not row.owner.call]
     mine.sort(key=lambda row: ((row.owner.notebook or Notebook()).state != "idle", -(row.process.held or 0)))
@@ -198,8 +193,8 @@ def _without(case: Explanation, trial: Trial) -> Iterator[Remedy]:
             yield from (shut(case, row, words) for words in open_)
 
 
-def _kept(case: Explanation) -> int:
-    """Return the bytes that IPython alone keeps, if these would have been enough; else 0."""
+def _bytes_of_results(case: Explanation) -> int:
+    """Return the bytes that IPython alone keeps if freeing them would have been enough, otherwise 0."""
     pool, size = case.pool, case.shortage.size
     if pool is None or size is None:
         return 0
@@ -218,17 +213,11 @@ def _is_a_result(holding: NamedMemory, cell: int | None) -> bool:
 
     What the last error keeps does not count: once it is dropped, the same cell makes it again.
     """
-    return all(_gives_a_result(name, cell) for name in (holding.name, *holding.others))
+    names = (holding.name, *holding.others)
+    return all(name.root == "result" and name.parts[:1] != (f"Out[{cell}]",) for name in names)
 
 
-def _gives_a_result(name: Name, cell: int | None) -> bool:
-    if name.scopes:
-        return name.scopes == (Scope("result"),)
-    found = _RESULT.fullmatch(name.parts[0]) if name.parts else None
-    return found is not None and int(found[1]) != cell
-
-
-def _needs(case: Explanation) -> list[tuple[int, str]]:
+def _needed_sizes(case: Explanation) -> list[tuple[int, str]]:
     """Return sizes of a pool that would do, each with how it is written, the more generous first."""
     level = 0 if case.pool is None else case.pool.level
     limit = 0 if case.pool is None else case.pool.limit or 0
@@ -244,7 +233,7 @@ def _text(size: int) -> str:
 
 
 def _fitting_size(case: Explanation) -> int | None:
-    """Return how much would fit; None if that is not known."""
+    """Return how much would fit, or None if that is not known."""
     pool, size = case.pool, case.shortage.size
     if size is None or pool is None or pool.limit is None or case.cause not in ("limit", "pool", "size"):
         return None
@@ -277,7 +266,8 @@ class Trial:
             pid = without.process.pid
             snapshot = snapshot.without({pid}, snapshot.held_by(pid))
         with contextlib.suppress(Exception):  # it is refused, or cannot be checked, and so is not advised
-            plan = engine.foresee(words, self._asked, see=lambda: snapshot)
+            frameworks: Frameworks = "tensorflow" if self._framework == TENSORFLOW else "all"
+            plan = engine.foresee(words, frameworks, see=lambda: snapshot)
             limits = {part.framework: part.limits for part in plan.parts or ()}.get(self._framework, {})
             return self._has_room(plan.devices, need, limits, grows=plan.grows)
         return False
@@ -288,17 +278,10 @@ class Trial:
         It sees every GPU that this process sees, and uses the one that this process used.
         """
         with contextlib.suppress(Exception):  # as above
-            policy, seen = parser.parse(words), self._snapshot
-            devices = leasing.first(
-                partial(leasing.candidates, here, policy, seen) for here in leasing.nearest_first(seen)
-            )
-            here = [device for device in devices if device.gpu.uuid == self._gpu] or list(devices[:1])
-            return self._has_room(here, need, {}, grows=any(request.grows for request in policy.memory))
+            plan = decide(parser.parse(words), self._snapshot, engine.anew(self._snapshot), room=False)
+            here = [device for device in plan.devices if device.gpu.uuid == self._gpu] or plan.devices[:1]
+            return self._has_room(here, need, {}, grows=plan.grows)
         return False
-
-    @property
-    def _asked(self) -> Frameworks:
-        return "tensorflow" if self._framework == TENSORFLOW else "all"
 
     def _has_room(self, devices: Sequence[Device], need: int, limits: Mapping[str, int], *, grows: bool) -> bool:
         if fit.problems(devices) or fit.crowding(devices, grows=grows):

@@ -77,7 +77,7 @@ class Cell:
         defer: what waits for the end of another cell to put its names into the notebook, as `jobs` has it for a job.
 
     Attributes:
-        title: its first line that is no import or comment.
+        title: the line of it that tells most.
         sink: where its output goes.
         running: its run.
         bring_names: puts the names that it has brought into the notebook, if that waits for the end of another cell.

@@ -1,4 +1,4 @@
-"""Parses and explains what follows a command's name, in a line, above a cell and in a shell alike; with argparse. Pure.
+"""Parses and explains what follows a command's name, in a line, above a cell and in a shell alike. With argparse. Pure.
 
 None of argparse's own sentences is shown: they differ between Python's versions.
 """

@@ -1,4 +1,4 @@
-"""`%tf_gpu code`: a policy as Python for a script; without one, the current policy."""
+"""`%tf_gpu code`: a policy as Python for a script, or without one, the current policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`%tf_gpu env`: a policy as shell lines, as far as variables can express it; without one, the current policy."""
+"""`%tf_gpu env`: a policy as shell lines, as far as variables can express it, or without one, the current policy."""
 
 from __future__ import annotations
 

@@ -29,13 +29,13 @@ waits for room, at most 30m or TIME; your own notebooks take turns."""
 def text(words: Sequence[Word]) -> str:
     """Return the help."""
     above = {word.name: word.above for word in words if word.above is not None}
-    lines = "\n".join([_LINE, *(_written(name, form) for name, form in above.items())])
+    lines = "\n".join([_LINE, *(_usage_line(name, form) for name, form in above.items())])
     forms = [part for form in above.values() for part in (textwrap.fill(form.meaning, WIDTH), flags(form.flags))]
     groups = [f"{group}:\n{usage(tuple(some))}" for group, some in itertools.groupby(words, lambda word: word.group)]
     return "\n\n".join([lines, *groups, _POLICY, *forms]) + "\n"
 
 
-def _written(name: str, form: CellForm) -> str:
+def _usage_line(name: str, form: CellForm) -> str:
     """Return how a word is written above a cell, in lines that are aligned with the usage in `_LINE`."""
     begin = f"       %%tf_gpu {name} "
     parts = [f"[{part}]".replace(" ", "\0") for part in (*(flag.usage for flag in form.flags), form.rest) if part]

@@ -1,4 +1,4 @@
-"""`%%tf_gpu isolate`: the cell below runs in a process of its own; in a line, `--warm` prepares for that.
+"""`%%tf_gpu isolate`: the cell below runs in a process of its own. In a line, `--warm` prepares for that.
 
 What the line above the cell asks is read here; `isolate.cells` runs the cell.
 """
@@ -28,7 +28,7 @@ _NAMES = "Write names with commas and no blanks between them: `x,y`."
 
 
 def prepare(line: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
-    """Return what runs the cell and returns its value; or detaches it, and returns its job."""
+    """Return what runs the cell and returns its value, or detaches it, and returns its job."""
     asked = read(line)
     try:
         sink, defer = (of_running_cell(), jobs.deferred(shell).do) if asked.detach else (OwnStreams(), None)

@@ -19,7 +19,7 @@ _LONGEST = 60  # characters of a cell's line
 
 
 def run(line: ParsedLine) -> Document:
-    """Return the list of the jobs; if one is to be stopped, that is begun first."""
+    """Return the list of the jobs, after a job that is to be stopped has been asked to end."""
     verb, _, number = line.rest.partition(" ")
     if line.rest and not (verb == _STOP and number.isdecimal() and job_list.stop(int(number))):
         running = ", ".join(map(str, job_list.running()))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(line: str, magic: Magic = "tf_gpu") -> object:
-    """Do what a line asks, and return what is to be shown, if anything.
+    """Run a line, and return its answer, if it has one.
 
     Args:
         line: what follows the magic's name.
@@ -31,7 +31,7 @@ def run(line: str, magic: Magic = "tf_gpu") -> object:
     """
     parsed = read(line, magic)
     word = parsed.word
-    if word.name != "help" and (explained := _explained(parsed)):
+    if word.name != "help" and (explained := _help_for(parsed)):
         return explained
     if parsed.rest and word.alone:
         alone = f"`{word.name}` stands alone; {parsed.rest!r} is too much."
@@ -47,8 +47,8 @@ def run(line: str, magic: Magic = "tf_gpu") -> object:
     return answered
 
 
-def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable[[], object]:
-    """Prepare what a line above a cell asks; the function that is returned does it, and returns the cell's value.
+def prepare(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable[[], object]:
+    """Prepare what a line above a cell asks. The function that is returned does it, and returns the cell's value.
 
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
@@ -59,7 +59,7 @@ def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable
         only = msg("Above a cell, only {first} or {last} can stand.", first=in_commas(first), last=last)
         meant = f"{parsed.name!r} stands in a line of its own, with one %." if parsed.name else ""
         raise PolicyError(in_a_row((only, meant, msg("`{help}` explains it.", help=HELP))))
-    if explained := _explained(parsed):
+    if explained := _help_for(parsed):
         return lambda: explained
     prepared: Callable[[], object] = module(parsed.word).prepare(with_arguments(parsed, above=True), cell, shell)
     return prepared
@@ -83,7 +83,7 @@ def with_arguments(parsed: ParsedLine, *, above: bool = False) -> ParsedLine:
     return parsed._replace(flags=given, values=values)
 
 
-def _explained(parsed: ParsedLine) -> Code | None:
+def _help_for(parsed: ParsedLine) -> Code | None:
     """Return the help for a line's word if a flag asks for it."""
     if not {"--help", "-h"} & set(parsed.rest.split()):
         return None
@@ -121,7 +121,7 @@ def read(line: str, magic: Magic = "tf_gpu") -> ParsedLine:
     """
     tokens = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].split()  # `train#2.ipynb` is a name
     restart = RESTART in tokens
-    name, rest = parted(" ".join(token for token in tokens if token != RESTART))
+    name, rest = split_name(" ".join(token for token in tokens if token != RESTART))
     if restart and not name:
         what = f"{RESTART} of what? Write a policy before it:"
         raise PolicyError(msg("{what} `{line}`.", what=what, line=Line("limit 2GiB", restarts=True)))
@@ -137,20 +137,20 @@ def read(line: str, magic: Magic = "tf_gpu") -> ParsedLine:
     return ParsedLine(name, rest, restart, word, magic, flags)
 
 
-def parted(text: str) -> tuple[str, str]:
+def split_name(text: str) -> tuple[str, str]:
     """Return the first word of a text, and what follows it."""
     name = re.split(r"[\s;]|(?<=[^\W\d]),", text, maxsplit=1)[0]
     return name, text.removeprefix(name).strip()
 
 
-def refused(error: TfGpuError, line: str, shell: Any, magic: Magic = "tf_gpu") -> UsageError:
-    """Return the error that ends a cell whose line was refused; IPython shows no traceback, and stops "run all"."""
+def usage_error(error: TfGpuError, line: str, shell: Any, magic: Magic = "tf_gpu") -> UsageError:
+    """Return the error that ends a cell whose line was refused. IPython shows no traceback, and stops "run all"."""
     from tfgpu_magic.engine import offers  # only a refusal has any
 
-    return offers.refusal(shell, line, explained(error), magic)
+    return offers.refusal(shell, line, reword(error), magic)
 
 
-def explained(error: TfGpuError) -> TfGpuError:
+def reword(error: TfGpuError) -> TfGpuError:
     """Return an error, or if a word that is no policy stands in a policy, the one about that word."""
     if not isinstance(error, UnknownWord):
         return error

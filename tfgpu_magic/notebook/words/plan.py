@@ -1,4 +1,4 @@
-"""`%tf_gpu plan`: what a policy would do; without one, what the current policy does."""
+"""`%tf_gpu plan`: what a policy would do, or without one, what the current policy does."""
 
 from __future__ import annotations
 

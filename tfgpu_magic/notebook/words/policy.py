@@ -1,4 +1,4 @@
-"""A policy as a line: `policy.requests` describes its words; what a line does is the same for all of them."""
+"""A policy as a line: `policy.requests` describes its words, and a line does the same for all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def completions(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> lis
 
 
 def run(line: ParsedLine) -> Document:
-    """Apply a policy here; or if it is too late and `--restart` is given, in a new kernel."""
+    """Apply a policy here, or if it is too late and `--restart` is given, in a new kernel."""
     try:
         plan = engine.apply(line.text, frameworks=line.frameworks, wait=line.flags.get(WAIT))
     except TooLate:

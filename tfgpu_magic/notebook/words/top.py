@@ -1,4 +1,4 @@
-"""`%tf_gpu top`: the live table; if no front end draws it, as in a terminal, one snapshot."""
+"""`%tf_gpu top`: the live table, or if no front end draws it, as in a terminal, one snapshot."""
 
 from __future__ import annotations
 

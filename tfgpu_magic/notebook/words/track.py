@@ -19,16 +19,16 @@ def run(line: ParsedLine) -> Session | None:
     asked = " ".join(line.values)
     if asked == _ON:
         least = parse_bytes(line.flags[_ABOVE]) if line.flags else tracker.LEAST
-        tracker.start(shell(), least)
+        tracker.meter(shell()).track(least)
         print(f"Each cell is tracked. A line below it says when it changes what is in use by {rounded(least)} or more.")
         return None
     if asked == _OFF and not line.flags:
-        tracker.stop()
+        tracker.meter(shell()).track(None)
         print("Cells are not tracked any more. `%tf_gpu track` shows those that were.")
         return None
     if asked or line.flags:
         raise line.word.error(f"`track {line.rest}` cannot be done.")
-    return replace(session.timeline(), tracked=tracker.is_on())
+    return replace(session.timeline(), tracked=tracker.meter(shell()).least is not None)
 
 
 def completions(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
