@@ -31,7 +31,7 @@ const cases: [Partial<Choice>, string][] = [
   [{ gpu: PICK }, 'pick; growth'],
   [{ memory: 'limit', amount: 1.3, unit: 'GiB' }, 'limit 1.3GiB'],
   [{ gpu: '3', memory: 'limit', grow: true }, 'visible 3; limit 40% --grow'],
-  [{ gpu: PICK, memory: 'limit' }, 'pick --need 40%; limit 40%']
+  [{ gpu: PICK, memory: 'limit' }, 'pick; limit 40%']
 ];
 
 for (const [changed, text] of cases) {

@@ -89,15 +89,17 @@ class WireState(TypedDict):
 
 
 class Past(TypedDict):
-    """The history: times, and the most that was used of each GPU until the next; null where it was not known.
+    """The history: times, and the highest figures of each GPU from one to the next; null where they were not known.
 
     Attributes:
         times: the times.
-        used: the bytes, by GPU: one figure for each time.
+        used: the bytes used, by GPU: one figure for each time.
+        utilisation: the same in percent of the time in which kernels ran; absent if no GPU's is known.
     """
 
     times: list[float]
     used: dict[str, list[int | None]]
+    utilisation: NotRequired[dict[str, list[int | None]]]
 
 
 class OwnHours(TypedDict):
@@ -223,13 +225,13 @@ def past(history: History, *, seconds: float = 3600.0, most: int = 300) -> Past:
     first = bisect_left(times, times[-1] - seconds) if times else 0
     step = max(1, -(-(len(times) - first) // most))
     chosen = range(first, len(times), step)
-    return {
-        "times": [round(times[index], 1) for index in chosen],
-        "used": {
-            name: [_highest(figures[index : index + step]) for index in chosen]
-            for name, figures in history.used.items()
-        },
-    }
+
+    def highest(series: Mapping[str, Sequence[int | None]]) -> dict[str, list[int | None]]:
+        return {name: [_highest(figures[at : at + step]) for at in chosen] for name, figures in series.items()}
+
+    told = highest({name: figures for name, figures in history.utilisation.items() if set(figures) != {None}})
+    found: Past = {"times": [round(times[index], 1) for index in chosen], "used": highest(history.used)}
+    return {**found, "utilisation": told} if told else found
 
 
 def _highest(figures: Iterable[int | None]) -> int | None:

@@ -40,7 +40,7 @@ export function gpuView(data: GpuData, look: Look): TemplateResult {
       ${guard([gpu, look.version], () => header(label, gpu, look))} ${bar(gpu, entries, look)}
       ${
         look.show.history
-          ? guard([history.edition(part, look.span), gpu.total, look.version], () =>
+          ? guard([history.of(look.span).edition(part), gpu.total, look.version], () =>
               trace(gpu.uuid ?? label, gpu, history, look)
             )
           : nothing

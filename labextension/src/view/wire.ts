@@ -134,12 +134,14 @@ export interface State {
   rows: Record<string, Row>;
 }
 
-/** The history: times, and the most that was used of each GPU until the next; null where it was not known. */
+/** The history: times, and the highest figures of each GPU from one to the next; null where they were not known. */
 export interface Past {
   /** The times. */
   times: number[];
-  /** The bytes, by GPU: one figure for each time. */
+  /** The bytes used, by GPU: one figure for each time. */
   used: Record<string, (number | null)[]>;
+  /** The same in percent of the time in which kernels ran; absent if no GPU's is known. */
+  utilisation?: Record<string, (number | null)[]>;
 }
 
 /** What the user's processes have held of this machine's GPUs since a time. */

@@ -1,4 +1,4 @@
-"""What was used of each GPU in the last hour: a line of JSON a second, and one in ten seconds before that."""
+"""The use of each GPU in the last hour: a line of JSON a second, and one in ten seconds before that."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import errno
 import json
 import os
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tfgpu_magic.errors import MonitorError
 
@@ -27,19 +27,22 @@ _EARLY = 0.5  # seconds: readings are late by a little, and the next one may be 
 _MOST_NEW = 600  # points that are added before old ones are cut
 _LARGEST = 2**26  # bytes
 
-Points = dict[float, "dict[str, int | None]"]
+Point: TypeAlias = "Mapping[str, tuple[int | None, int | None]]"
+"""The bytes used of each GPU at a time, and its utilisation in percent; None when unknown."""
 
 
 class History(NamedTuple):
-    """The bytes used of each GPU, over time.
+    """The bytes used of each GPU and its utilisation, over time.
 
     Attributes:
         times: seconds since the epoch, rising; about a second apart in the last 10 minutes, about 10 s before.
         used: for each UUID (label, where a GPU has none) as many figures as `times`: bytes, or None when unknown.
+        utilisation: the same in percent.
     """
 
     times: tuple[float, ...] = ()
     used: Mapping[str, tuple[int | None, ...]] = MappingProxyType({})
+    utilisation: Mapping[str, tuple[int | None, ...]] = MappingProxyType({})
 
 
 class HistoryWriter:
@@ -64,16 +67,16 @@ class HistoryWriter:
         now = snapshot.time
         if not snapshot.gpus or 0 <= now - self._last < _EVERY - _EARLY:
             return
-        line = _line(now, {gpu.uuid or gpu.label: gpu.used for gpu in snapshot.gpus})
+        line = _line(now, {gpu.uuid or gpu.label: (gpu.used, _whole(gpu.utilisation)) for gpu in snapshot.gpus})
         if now < self._last or self._new >= _MOST_NEW:  # where the clock was set back, later points are in the future
-            kept = [_line(at, used) for at, used in _kept(self._before(), now).items()]
+            kept = [_line(at, point) for at, point in _kept(self._before(), now).items()]
             self._place.rewrite(HISTORY, b"".join([*kept, line]))
             self._new = 0
         else:
             _append(self._place, line)
         self._new, self._last = self._new + 1, now
 
-    def _before(self) -> Points:
+    def _before(self) -> dict[float, Point]:
         with contextlib.suppress(MonitorError):  # what is not ours is replaced
             return _points(self._place)
         return {}
@@ -86,38 +89,47 @@ def read(place: BoardDirectory) -> History:
         MonitorError: the file is not ours, or cannot be opened.
     """
     points = _points(place)
-    names = dict.fromkeys(name for used in points.values() for name in used)
-    return History(tuple(points), {name: tuple(used.get(name) for used in points.values()) for name in names})
+    names = dict.fromkeys(name for point in points.values() for name in point)
+
+    def series(number: int) -> dict[str, tuple[int | None, ...]]:
+        return {name: tuple(point.get(name, (None, None))[number] for point in points.values()) for name in names}
+
+    return History(tuple(points), series(0), series(1))
 
 
-def _points(place: BoardDirectory) -> Points:
+def _points(place: BoardDirectory) -> dict[float, Point]:
     try:
         fd = place.open(HISTORY, os.O_RDONLY)
     except FileNotFoundError:
         return {}
     with os.fdopen(fd, "rb") as file:
         lines = file.read(_LARGEST).splitlines()
-    found: Points = {}
+    found: dict[float, Point] = {}
     for line in lines:
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
             point = json.loads(line)
-            found[float(point["time"])] = {name: used and int(used) for name, used in point["used"].items()}
+            gpus = {name: (_whole(used), _whole(utilisation)) for name, (used, utilisation) in point["gpus"].items()}
+            found[float(point["time"])] = gpus
     return dict(sorted(found.items()))
 
 
-def _kept(points: Points, now: float) -> Points:
+def _kept(points: Mapping[float, Point], now: float) -> dict[float, Point]:
     """Return the points of the last hour, from which those are left out that are closer than they need be."""
-    found: Points = {}
+    found: dict[float, Point] = {}
     last = 0.0
-    for at, used in points.items():
+    for at, point in points.items():
         if now - KEPT_FOR <= at < now and (at >= now - FINE_FOR or at - last >= COARSE - _EARLY):
-            found[at], last = used, at
+            found[at], last = point, at
     return found
 
 
-def _line(at: float, used: Mapping[str, int | None]) -> bytes:
+def _whole(figure: float | None) -> int | None:
+    return None if figure is None else round(figure)
+
+
+def _line(at: float, point: Point) -> bytes:
     """Return a point's line, after an end of the line before: that may be half a line, where the disk was full."""
-    return f"\n{json.dumps({'time': at, 'used': used}, separators=(',', ':'))}".encode()
+    return f"\n{json.dumps({'time': at, 'gpus': point}, separators=(',', ':'))}".encode()
 
 
 def _append(place: BoardDirectory, line: bytes) -> None:

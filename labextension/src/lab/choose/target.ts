@@ -1,0 +1,42 @@
+// The notebook whose memory is chosen: one that is open in this page, or another one by its kernel.
+
+import type { NotebookPanel } from '@jupyterlab/notebook';
+import type { Kernel } from '@jupyterlab/services';
+import type { ISignal } from '@lumino/signaling';
+import { kernelOf, nameOf } from '../current';
+import { send, START } from '../kernel';
+import type { IGpuMemory } from '../tokens';
+
+export interface Target {
+  name: string;
+  path: string;
+  kernel: () => Kernel.IKernelConnection | null;
+  statusChanged: ISignal<unknown, Kernel.Status>;
+  /** Null where it is not open in this page. */
+  notebook: NotebookPanel | null;
+  dispose: () => void;
+}
+
+export function opened(notebook: NotebookPanel): Target {
+  return {
+    name: nameOf(notebook),
+    path: notebook.context.path,
+    kernel: () => kernelOf(notebook),
+    statusChanged: notebook.sessionContext.statusChanged,
+    notebook,
+    dispose: () => undefined
+  };
+}
+
+/** The notebook of a kernel of this server; where it is not open here, through a connection of its own. */
+export function ofKernel({ app, notebooks }: IGpuMemory, id: string, name: string, path: string): Target {
+  const notebook = notebooks?.find(one => kernelOf(one)?.id === id);
+  if (notebook) {
+    return opened(notebook);
+  }
+  const kernel = app.serviceManager.kernels.connectTo({ model: { id, name: '' }, handleComms: false });
+  // A connection learns a kernel's state by what it does next: here, once it answers, nothing.
+  void kernel.info.then(() => send(kernel, {}, START)).catch(() => undefined);
+  const { statusChanged } = kernel;
+  return { name, path, kernel: () => kernel, statusChanged, notebook: null, dispose: () => kernel.dispose() };
+}
