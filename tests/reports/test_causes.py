@@ -272,7 +272,7 @@ for kind in ("memory", "lists"):
     listed = read(reader, listed, kind)
     made = make(listed, Known())
     owners = [row.owner.text for row in made.processes if not row.process.pid]
-    print(owners, [one.text for one in made.gpus[0].shares])
+    print(owners, made.gpus[0].others)
 machine.close()
 """
 

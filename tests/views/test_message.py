@@ -176,4 +176,4 @@ def test_messages_are_json_in_one_line() -> None:
         "history": {"times": [1.0, 2.0], "used": {"GPU-7": [5, None]}},
         "every": 2.5,
     }
-    assert tick == '{"version":7,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'
+    assert tick == '{"version":8,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'

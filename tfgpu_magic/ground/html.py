@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.message import IPYTHON, Message, Severity
-from tfgpu_magic.ground.rows import by_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -83,24 +82,12 @@ def gpus(table: Table, here: str) -> str:
     kernel = phrases.of_kernel(table)
     heads = (">GPU", "<Name", "<TF", "<Held", ">Free", f"<This {here}", "<Policy")
     shown = heads if kernel else tuple(head for head in heads[:5] if head != "<TF")
-    rows = by_gpu(table.processes, lambda row: row.process.gpu)
-    drawn = (_gpu(row, rows.get(row.gpu.label, ()), kernel=kernel) for row in table.gpus)
-    return grid("GPU memory", shown, drawn) + _legend(table)
+    return grid("GPU memory", shown, (_gpu(row, table.processes, kernel=kernel) for row in table.gpus))
 
 
 def processes(table: Table) -> str:
     """Draw the rows of the processes."""
     return grid("Processes", _PROCESS_HEADS, (_process(row, table.time) for row in table.processes))
-
-
-def _legend(table: Table) -> str:
-    """Explain the patterns of others' memory and of what is free; the reader's own stand beside the processes."""
-    texts = dict.fromkeys(share.text for row in table.gpus for share in row.shares if share.who == "others")
-    if not texts:
-        return ""
-    others, free = f"{_key('others')}{_safe(', '.join(texts))}", f"{_key('free')}free"
-    # The dot separates them where a front end removes the style, as it does in a notebook that it does not trust.
-    return f'<p class="tfgpu-keys"><span>{others}</span> · <span>{free}</span></p>'
 
 
 def grid(caption: str, heads: Sequence[str], rows: Iterable[str]) -> str:
@@ -198,18 +185,21 @@ def _gpu(row: GpuRow, processes: Sequence[ProcessRow], *, kernel: bool) -> str:
 
 def _bar(row: GpuRow, processes: Sequence[ProcessRow]) -> str:
     """Draw a GPU's memory by owner. Parts may not add up to the total, which includes the driver's reserve."""
-    own = [(_owner(one), one.known or 0, _look(one)) for one in processes if one.owner.who in _OWN and one.known]
-    rest = [(share.text, share.size, share.who) for share in row.shares if share.who not in _OWN]
-    whole = max(row.gpu.total or 0, sum(size for _, size, _ in (*own, *rest)))
-    if not row.shares or not whole:
+    gpu, others = row.gpu, row.others
+    if gpu.used is None or not gpu.total or gpu.mig:
         return ""
-    said = [f"{text} {phrases.with_unit(size)}" for text, size, _ in (*own, *rest)]
-    parts = "".join(
-        f'<span class="tfgpu-{look}" style="width:{100 * size / whole:.2f}%" title="{_safe(text)}"></span>'
-        for text, (_, size, look) in zip(said, (*own, *rest), strict=True)
+    own = [one for one in processes if one.process.gpu == gpu.label and one.owner.who in _OWN]
+    parts = [(phrases.plain(one.owner.text, longest=_LONGEST), one.known, _look(one)) for one in own]
+    parts += [(others.text, others.size, "others")] if others else []
+    parts += [("free", gpu.total - gpu.used if gpu.free is None else gpu.free, "free")]
+    whole = max(gpu.total, sum(size or 0 for _, size, _ in parts))
+    said = [(f"{text} {phrases.with_unit(size)}", 100 * size / whole, look) for text, size, look in parts if size]
+    label = _safe(", ".join([*(words for words, _, _ in said), *phrases.kept(gpu)]))
+    drawn = "".join(
+        f'<span class="tfgpu-{look}" style="width:{width:.2f}%" title="{_safe(words)}"></span>'
+        for words, width, look in said
     )
-    label = _safe(", ".join([*said, *phrases.kept(row.gpu)]))
-    return f'<div class="tfgpu-bar" role="img" aria-label="{label}">{parts}</div>'
+    return f'<div class="tfgpu-bar" role="img" aria-label="{label}">{drawn}</div>'
 
 
 def _process(row: ProcessRow, now: float) -> str:
@@ -221,10 +211,6 @@ def _process(row: ProcessRow, now: float) -> str:
         f'<td>{_safe(row.process.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'
         f'<td class="tfgpu-n">{_safe(phrases.with_unit(row.process.held))}</td>'
     )
-
-
-def _owner(row: ProcessRow) -> str:
-    return phrases.plain(row.owner.text, longest=_LONGEST)
 
 
 def _look(row: ProcessRow) -> str:

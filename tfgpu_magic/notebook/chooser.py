@@ -147,8 +147,7 @@ def _apply(do: Callable[[], Plan]) -> ChooserAnswer:
 def _gpu(gpu: Gpu, process: ProcessState) -> dict[str, object]:
     """Return a GPU's facts; unknown ones are absent."""
     facts = {"label": gpu.label, "name": gpu.name, "free": gpu.free, "total": gpu.most, "error": gpu.error}
-    if gpu.free is not None:
-        facts["fits"] = max(figures(process.promises, gpu).clear, 0)
+    facts["fits"] = None if gpu.free is None else max(figures(process.promises, gpu).clear, 0)
     if RUNTIME.ceiling is not None and gpu.most is not None:
         facts["most"] = RUNTIME.ceiling.bytes(gpu) if RUNTIME.ceiling.amounts else 0
     return {name: value for name, value in facts.items() if value is not None}

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from typing_extensions import NotRequired  # missing in Python 3.10; mypy always has it
 
     from tfgpu_magic.ground.report import Figure, LogicalGpu
-    from tfgpu_magic.ground.rows import ProcessRow, Share, Table
+    from tfgpu_magic.ground.rows import ProcessRow, Table
     from tfgpu_magic.machine.board.history import History
 
-VERSION = 7
+VERSION = 8
 """The version of the messages; a view of another version shows a notice."""
 LONGEST_NAME = 120
 """Characters of each name that are sent; views show fewer."""
@@ -39,7 +39,6 @@ PARTS: dict[str, dict[str, str]] = {
     "owner": {"text": "owner", "pid": "", "kernel": ""},
     "notebook": {"name": ""},
     "use": dict.fromkeys(("gpu", "logical", "limit", "asked"), ""),
-    "shares": {"who": ""},
 }
 """The records in a row whose fields are the row's own members, by their field's name; with the fields that are sent by
 another name than theirs, or by none. All others are sent as they are, and so is a field that a record comes to have."""
@@ -47,7 +46,6 @@ another name than theirs, or by none. All others are sent as they are, and so is
 Json: TypeAlias = "bool | float | str | Sequence[Json] | Mapping[str, Json]"
 WireGpu: TypeAlias = "dict[str, Json]"
 WireRow: TypeAlias = "dict[str, Json]"
-WireShare: TypeAlias = "dict[str, Json]"
 
 
 class WireNote(TypedDict):
@@ -316,16 +314,11 @@ def _sensors(sensors: Mapping[str, float | None]) -> dict[str, int]:
     return {name: round(value) for name, value in sensors.items() if value is not None}
 
 
-def _shares(shares: Iterable[Share]) -> dict[str, WireShare]:
-    return {share.who: as_json(share, "shares") for share in shares}
-
-
 SENT: dict[str, Callable[[Any], Json]] = {
     "also": _names,
     "figures": _figures,
     "logical": _logical,
     "sensors": _sensors,
-    "shares": _shares,
 }
 """What makes JSON of those fields that are more than a text, a number or a record."""
 

@@ -220,9 +220,7 @@ function shared(state) {
   const others = (label, { used }) => used - of(label).reduce((sum, row) => sum + (row.held ?? 0), 0);
   const gpus = Object.entries(state.gpus).map(([label, gpu]) => [
     label,
-    gpu.used === undefined
-      ? gpu
-      : { ...gpu, shares: { others: { text: 'others', size: Math.max(0, others(label, gpu)) } } }
+    gpu.used === undefined ? gpu : { ...gpu, others: { text: 'others', size: Math.max(0, others(label, gpu)) } }
   ]);
   return { ...state, gpus: Object.fromEntries(gpus) };
 }

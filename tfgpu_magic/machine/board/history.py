@@ -7,7 +7,7 @@ import errno
 import json
 import os
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 
@@ -27,8 +27,7 @@ _EARLY = 0.5  # seconds: readings are late by a little, and the next one may be 
 _MOST_NEW = 600  # points that are added before old ones are cut
 _LARGEST = 2**26  # bytes
 
-Point: TypeAlias = "Mapping[str, tuple[int | None, int | None]]"
-"""The bytes used of each GPU at a time, and its utilisation in percent; None when unknown."""
+Points = dict[float, "dict[str, tuple[int | None, int | None]]"]  # of each GPU the bytes used, and its utilisation
 
 
 class History(NamedTuple):
@@ -67,7 +66,7 @@ class HistoryWriter:
         now = snapshot.time
         if not snapshot.gpus or 0 <= now - self._last < _EVERY - _EARLY:
             return
-        line = _line(now, {gpu.uuid or gpu.label: (gpu.used, _whole(gpu.utilisation)) for gpu in snapshot.gpus})
+        line = _line(now, {gpu.uuid or gpu.label: (gpu.used, gpu.utilisation) for gpu in snapshot.gpus})
         if now < self._last or self._new >= _MOST_NEW:  # where the clock was set back, later points are in the future
             kept = [_line(at, point) for at, point in _kept(self._before(), now).items()]
             self._place.rewrite(HISTORY, b"".join([*kept, line]))
@@ -76,7 +75,7 @@ class HistoryWriter:
             _append(self._place, line)
         self._new, self._last = self._new + 1, now
 
-    def _before(self) -> dict[float, Point]:
+    def _before(self) -> Points:
         with contextlib.suppress(MonitorError):  # what is not ours is replaced
             return _points(self._place)
         return {}
@@ -90,32 +89,29 @@ def read(place: BoardDirectory) -> History:
     """
     points = _points(place)
     names = dict.fromkeys(name for point in points.values() for name in point)
-
-    def series(number: int) -> dict[str, tuple[int | None, ...]]:
-        return {name: tuple(point.get(name, (None, None))[number] for point in points.values()) for name in names}
-
-    return History(tuple(points), series(0), series(1))
+    pairs = {name: [point.get(name, (None, None)) for point in points.values()] for name in names}
+    return History(tuple(points), *({name: tuple(one[at] for one in pairs[name]) for name in names} for at in (0, 1)))
 
 
-def _points(place: BoardDirectory) -> dict[float, Point]:
+def _points(place: BoardDirectory) -> Points:
     try:
         fd = place.open(HISTORY, os.O_RDONLY)
     except FileNotFoundError:
         return {}
     with os.fdopen(fd, "rb") as file:
         lines = file.read(_LARGEST).splitlines()
-    found: dict[float, Point] = {}
+    found: Points = {}
     for line in lines:
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
             point = json.loads(line)
-            gpus = {name: (_whole(used), _whole(utilisation)) for name, (used, utilisation) in point["gpus"].items()}
-            found[float(point["time"])] = gpus
+            pairs = {name: [one if one is None else round(one) for one in pair] for name, pair in point["gpus"].items()}
+            found[float(point["time"])] = {name: (used, use) for name, (used, use) in pairs.items()}
     return dict(sorted(found.items()))
 
 
-def _kept(points: Mapping[float, Point], now: float) -> dict[float, Point]:
+def _kept(points: Points, now: float) -> Points:
     """Return the points of the last hour, from which those are left out that are closer than they need be."""
-    found: dict[float, Point] = {}
+    found: Points = {}
     last = 0.0
     for at, point in points.items():
         if now - KEPT_FOR <= at < now and (at >= now - FINE_FOR or at - last >= COARSE - _EARLY):
@@ -123,11 +119,7 @@ def _kept(points: Mapping[float, Point], now: float) -> dict[float, Point]:
     return found
 
 
-def _whole(figure: float | None) -> int | None:
-    return None if figure is None else round(figure)
-
-
-def _line(at: float, point: Point) -> bytes:
+def _line(at: float, point: Mapping[str, tuple[int | None, float | None]]) -> bytes:
     """Return a point's line, after an end of the line before: that may be half a line, where the disk was full."""
     return f"\n{json.dumps({'time': at, 'gpus': point}, separators=(',', ':'))}".encode()
 
