@@ -76,8 +76,7 @@ export class Panel extends Widget {
     );
   };
 
-  private choose = ({ kernel = '', owner, path = '' }: Row): void =>
-    void this.memory.app.commands.execute(CHOOSE, { kernel, name: owner, path });
+  private choose = ({ kernel = '' }: Row): void => void this.memory.app.commands.execute(CHOOSE, { kernel });
 
   override dispose(): void {
     this.look(false);

@@ -109,15 +109,20 @@ function least(gpus: readonly Gpu[], size: (gpu: Gpu) => number): Gpu | null {
   return gpus.reduce<Gpu | null>((best, one) => (best && size(best) <= size(one) ? best : one), null);
 }
 
-/** The most that can be asked of a GPU, in a unit: what fits, under the ceiling; and no less than a step. */
+/** The most that can be asked of a GPU, in a unit: what fits, under the ceiling; where nothing fits, what there is. */
 export function most(gpu: Gpu | null, unit: Unit): number {
-  const fits = gpu?.fits === undefined ? Infinity : steps(gpu.fits, gpu, unit);
-  return Math.max(STEP[unit], Math.min(highest(gpu, unit), fits));
+  return Math.min(highest(gpu, unit), fitting(gpu, unit) || Infinity);
 }
 
-/** Whether the ceiling is what bounds an amount. */
-export function isCapped(gpu: Gpu | null, unit: Unit): boolean {
-  return gpu?.most !== undefined && most(gpu, unit) === highest(gpu, unit);
+/** What bounds an amount: the ceiling, or what fits; null where it is the GPU itself. */
+export function bound(gpu: Gpu | null, unit: Unit): 'ceiling' | 'fits' | null {
+  const top = most(gpu, unit);
+  return gpu?.most !== undefined && top === highest(gpu, unit) ? 'ceiling' : top === fitting(gpu, unit) ? 'fits' : null;
+}
+
+/** The largest limit that fits; 0 where none does, or that is not known. */
+function fitting(gpu: Gpu | null, unit: Unit): number {
+  return gpu?.fits === undefined ? 0 : steps(gpu.fits, gpu, unit);
 }
 
 /** The most that a ceiling leaves: it is whole MiB, which may be a little less than the amount that it was said with. */

@@ -12,11 +12,11 @@ export function addChooser(memory: IGpuMemory, palette: ICommandPalette | null):
   const current = new CurrentNotebook(app.shell, notebooks);
   const why = (): string => obstacle(current, trans);
   let choosing = false;
-  const choose = async ({ kernel, name, path }: ReadonlyPartialJSONObject): Promise<void> => {
+  const choose = async ({ kernel }: ReadonlyPartialJSONObject): Promise<void> => {
     if (choosing) {
       return; // a second click opens no second dialog
     }
-    const other = typeof kernel === 'string' && ofKernel(memory, kernel, String(name), String(path));
+    const other = typeof kernel === 'string' && ofKernel(memory, kernel);
     const target = other || (current.notebook && opened(current.notebook));
     if (target) {
       choosing = true;
@@ -36,9 +36,7 @@ export function addChooser(memory: IGpuMemory, palette: ICommandPalette | null):
         type: 'object',
         properties: {
           named: { type: 'boolean', description: 'Whether the label names the notebook; it is hidden without one' },
-          kernel: { type: 'string', description: 'The id of a kernel, in place of that of the current notebook' },
-          name: { type: 'string', description: 'The name of the notebook of that kernel' },
-          path: { type: 'string', description: 'The path of that notebook' }
+          kernel: { type: 'string', description: 'The id of a kernel, in place of that of the current notebook' }
         }
       }
     },

@@ -3,7 +3,7 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { share, withUnit, type Translation, type Unit as Shown } from '../../view/format';
 import type { Facts, Gpu, Outcome } from '../kernel';
-import { ALL, bytes, isCapped, line, measure, most, PICK, STEP, type Choice, type Memory } from './choice';
+import { ALL, bound, bytes, line, measure, most, PICK, STEP, type Choice, type Memory } from './choice';
 
 /** All that a drawing needs. */
 export interface Form {
@@ -175,9 +175,11 @@ function limit(choice: Choice, facts: Facts, hands: Hands, shown: Shown, trans: 
   const both = percent === undefined ? `${amount} ${unit}` : `${withUnit(size, shown)} · ${Math.round(percent)}%`;
   const [least, top] = [STEP[unit], most(gpu, unit)];
   const highest = `${top}${unit === '%' ? '%' : ` ${unit}`}`;
-  const end = isCapped(gpu, unit)
-    ? trans.__('At most %1: limited by the ceiling `%2`', highest, facts.ceiling)
-    : trans.__('At most %1 fits now', highest);
+  const end = {
+    ceiling: trans.__('At most %1: limited by the ceiling `%2`', highest, facts.ceiling),
+    fits: trans.__('At most %1 fits now', highest),
+    none: ''
+  }[bound(gpu, unit) ?? 'none'];
   const typed = (event: Event): void => {
     const input = event.target as HTMLInputElement;
     if (input.validity.valid) {
@@ -216,7 +218,9 @@ function limit(choice: Choice, facts: Facts, hands: Hands, shown: Shown, trans: 
       <option value="%" ?selected=${unit === '%'}>%</option>
     </select>
     <span class="tfgpu-choose-range">${trans.__('%1 to %2, in steps of %3', least, top, least)}</span>
-    <span class="tfgpu-choose-both">${gpu ? prose(trans.__('%1 of GPU %2. %3', both, gpu.label, end)) : ''}</span>
+    <span class="tfgpu-choose-both"
+      >${gpu ? prose([trans.__('%1 of GPU %2', both, gpu.label), end].filter(Boolean).join('. ')) : ''}</span
+    >
     ${ticked(trans.__('Take it as it is needed, and not at once'), choice.grow, grow => hands.choose({ grow }))}
   </div>`;
 }

@@ -5,6 +5,7 @@ import type { Kernel } from '@jupyterlab/services';
 import type { ISignal } from '@lumino/signaling';
 import { kernelOf, nameOf } from '../current';
 import { send, START } from '../kernel';
+import { kernelRow } from '../kernel-rows';
 import type { IGpuMemory } from '../tokens';
 
 export interface Target {
@@ -29,7 +30,7 @@ export function opened(notebook: NotebookPanel): Target {
 }
 
 /** The notebook of a kernel of this server; where it is not open here, through a connection of its own. */
-export function ofKernel({ app, notebooks }: IGpuMemory, id: string, name: string, path: string): Target {
+export function ofKernel({ app, notebooks, stream }: IGpuMemory, id: string): Target {
   const notebook = notebooks?.find(one => kernelOf(one)?.id === id);
   if (notebook) {
     return opened(notebook);
@@ -38,5 +39,6 @@ export function ofKernel({ app, notebooks }: IGpuMemory, id: string, name: strin
   // A connection learns a kernel's state by what it does next: here, once it answers, nothing.
   void kernel.info.then(() => send(kernel, {}, START)).catch(() => undefined);
   const { statusChanged } = kernel;
-  return { name, path, kernel: () => kernel, statusChanged, notebook: null, dispose: () => kernel.dispose() };
+  const { owner = id, path = owner } = kernelRow(stream, id) ?? {};
+  return { name: owner, path, kernel: () => kernel, statusChanged, notebook: null, dispose: () => kernel.dispose() };
 }
