@@ -23,7 +23,9 @@ _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;",
 _STYLE = """
 .tfgpu { font: var(--jp-ui-font-size1, 13px)/1.5 var(--jp-ui-font-family, system-ui, sans-serif);
   color: var(--jp-ui-font-color1, inherit); max-width: 62rem; padding: 2px; container-type: inline-size;
-  --this: var(--jp-brand-color1, #1976d2); --mine: var(--jp-accent-color1, #388e3c); --rest: #8a8a8a; }
+  --this: var(--jp-brand-color1, #1976d2); --mine: var(--jp-accent-color1, #388e3c); --rest: #8a8a8a;
+  --warn: var(--jp-warn-color1, #f57c00); --error: var(--jp-error-color1, #d32f2f); }
+@media (forced-colors) { .tfgpu { --this: Highlight; --mine: CanvasText; --warn: LinkText; --error: CanvasText; } }
 .tfgpu-scroll { overflow: auto; max-height: 30em; margin: 0 0 .6em; }
 .tfgpu-scroll:focus-visible { outline: 2px solid var(--this); }
 .tfgpu.tfgpu table { border-collapse: collapse; margin: 0; font-size: inherit; color: inherit; table-layout: auto;
@@ -48,8 +50,8 @@ _STYLE = """
 .tfgpu-keys > span { display: inline-block; margin: 0 .3em; white-space: nowrap; }
 .tfgpu-c0 { --tone: var(--this); }
 .tfgpu-c1 { --tone: var(--mine); }
-.tfgpu-c2 { --tone: var(--jp-warn-color1, #f57c00); }
-.tfgpu-c3 { --tone: color-mix(in srgb, var(--this), var(--jp-error-color1, #d32f2f)); }
+.tfgpu-c2 { --tone: var(--warn); }
+.tfgpu-c3 { --tone: color-mix(in srgb, var(--this), var(--error)); }
 .tfgpu-p0 { background: var(--tone); }
 .tfgpu-p1 { background: repeating-linear-gradient(135deg, var(--tone) 0 4px, transparent 4px 6px); }
 .tfgpu-p2 { background: repeating-linear-gradient(45deg, var(--tone) 0 2px, transparent 2px 4px); }
@@ -215,10 +217,8 @@ def _process(row: ProcessRow, now: float) -> str:
 
 def _look(row: ProcessRow) -> str:
     """Return the classes of a process's colour and pattern: its notebook's, or those of what is not the reader's."""
-    if row.owner.who not in _OWN:
-        return "others"
     tone = row.tone or 0
-    return f"c{tone % _COLOURS} tfgpu-p{tone % _PATTERNS}"
+    return f"c{tone % _COLOURS} tfgpu-p{tone % _PATTERNS}" if row.owner.who in _OWN else "others"
 
 
 def _key(look: str) -> str:

@@ -228,8 +228,8 @@ def past(history: History, *, seconds: float = 3600.0, most: int = 300) -> Past:
         return {name: [_highest(figures[at : at + step]) for at in chosen] for name, figures in series.items()}
 
     told = highest({name: figures for name, figures in history.utilisation.items() if set(figures) != {None}})
-    found: Past = {"times": [round(times[index], 1) for index in chosen], "used": highest(history.used)}
-    return {**found, "utilisation": told} if told else found
+    found = {"times": [round(times[index], 1) for index in chosen], "used": highest(history.used)}
+    return cast("Past", found | _without_none({"utilisation": told or None}))
 
 
 def _highest(figures: Iterable[int | None]) -> int | None:
