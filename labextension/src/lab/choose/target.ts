@@ -36,9 +36,16 @@ export function ofKernel({ app, notebooks, stream }: IGpuMemory, id: string): Ta
     return opened(notebook);
   }
   const kernel = app.serviceManager.kernels.connectTo({ model: { id, name: '' }, handleComms: false });
-  // A connection learns a kernel's state by what it does next: here, once it answers, nothing.
-  void kernel.info.then(() => send(kernel, {}, START)).catch(() => undefined);
+  void learnState(kernel).catch(() => undefined); // a kernel that has ended
   const { statusChanged } = kernel;
   const { owner = id, path = owner } = kernelRow(stream, id) ?? {};
   return { name: owner, path, kernel: () => kernel, statusChanged, notebook: null, dispose: () => kernel.dispose() };
+}
+
+/** Have a new connection learn its kernel's state by what that does next; its first messages may be lost. */
+async function learnState(kernel: Kernel.IKernelConnection): Promise<void> {
+  await kernel.info; // once it answers
+  while (!kernel.isDisposed && kernel.status === 'unknown') {
+    await send(kernel, {}, START);
+  }
 }
