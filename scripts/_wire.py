@@ -55,7 +55,7 @@ class Member(NamedTuple):
 
 def types() -> dict[str, list[Member]]:
     """Return the members of each interface."""
-    return {name: list(_members(record, "shares" if name == "Share" else "")) for name, record in RECORDS.items()}
+    return {name: list(_members(record, "")) for name, record in RECORDS.items()}
 
 
 def meaning(name: str) -> str:

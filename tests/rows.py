@@ -21,8 +21,8 @@ def gpu_row(index: int = 0, **facts: Any) -> GpuRow:
 def changed_gpu(row: GpuRow, **facts: Any) -> GpuRow:
     """Return the row of a GPU with other facts."""
     own = {name: facts.pop(name) for name in _USE & facts.keys()}
-    shares = facts.pop("shares", row.shares)
-    return GpuRow(gpu=row.gpu._replace(**facts), own=replace(row.own, **own) if own else row.own, shares=shares)
+    others = facts.pop("others", row.others)
+    return GpuRow(gpu=row.gpu._replace(**facts), own=replace(row.own, **own) if own else row.own, others=others)
 
 
 def process_row(gpu: str = "0", **facts: Any) -> ProcessRow:

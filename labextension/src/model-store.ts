@@ -97,9 +97,9 @@ export class ModelStore implements Store {
   };
 
   private past = (): void => {
-    const { times, used } = this.model.get('history') ?? {};
+    const { times, used, ...more } = this.model.get('history') ?? {};
     if (times && used) {
-      this.history.fill({ times, used });
+      this.history.fill({ times, used, ...more });
     }
   };
 

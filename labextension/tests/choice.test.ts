@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import {
   ALL,
   allowed,
+  bound,
   bytes,
   cell,
   converted,
@@ -31,7 +32,7 @@ const cases: [Partial<Choice>, string][] = [
   [{ gpu: PICK }, 'pick; growth'],
   [{ memory: 'limit', amount: 1.3, unit: 'GiB' }, 'limit 1.3GiB'],
   [{ gpu: '3', memory: 'limit', grow: true }, 'visible 3; limit 40% --grow'],
-  [{ gpu: PICK, memory: 'limit' }, 'pick --need 40%; limit 40%']
+  [{ gpu: PICK, memory: 'limit' }, 'pick; limit 40%']
 ];
 
 for (const [changed, text] of cases) {
@@ -71,7 +72,7 @@ const lost = { label: '2', error: 'the GPU is lost' };
 const all = [big, small, lost];
 const half: Choice = { gpu: '1', memory: 'limit', amount: 50, unit: '%', grow: false, release: false };
 
-test('all GPUs are measured by the smallest, a pick by the freest, and a GPU without figures by none', () => {
+test('all GPUs are measured by where least fits, a pick by where most does, and a GPU without figures by none', () => {
   assert.equal(measure(all, ALL), small);
   assert.equal(measure(all, PICK), small);
   assert.equal(measure(all, '0'), big);
@@ -94,6 +95,22 @@ test('no amount is more than a ceiling leaves', () => {
   assert.equal(allowed(40, '%', gpu), 6);
   assert.equal(most({ ...gpu, most: 307 * 2 ** 20 }, 'GiB'), 0.3);
   assert.equal(most({ ...gpu, most: 5.5 * GIB }, '%'), 68);
+});
+
+test('no amount is more than what fits, and where nothing does, a wish is no other one', () => {
+  const gpu = { label: '0', total: 8 * GIB, fits: 1.78 * GIB };
+  const [capped, full] = [
+    { ...gpu, most: 491 * 2 ** 20 },
+    { ...gpu, fits: 0 }
+  ];
+
+  assert.deepEqual([most(gpu, '%'), most(gpu, 'GiB'), allowed(40, '%', gpu)], [22, 1.7, 22]);
+  assert.deepEqual([most(capped, '%'), most(full, '%'), allowed(40, '%', full)], [6, 100, 40]);
+  assert.deepEqual(
+    [gpu, capped, full, { ...gpu, fits: 8 * GIB }].map(one => bound(one, 'GiB')),
+    ['fits', 'ceiling', null, 'fits']
+  );
+  assert.equal(measure([gpu, { ...small, fits: GIB }], ALL)?.label, '1');
 });
 
 test('no amount is more than there is, or nothing', () => {

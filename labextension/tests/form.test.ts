@@ -86,4 +86,5 @@ test('a ceiling is told, and what is in force is not said to have been asked for
 
   assert.match(shown, /In force:/);
   assert.match(shown, /ceiling: limit 6%/);
+  assert.match(shown, /6% of GPU 0\. At most 6%: limited by the ceiling limit 6%/);
 });

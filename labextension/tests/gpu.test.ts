@@ -15,11 +15,11 @@ function drawn(rest: Partial<Gpu>, ...rows: Row[]): { parts: [string, number, nu
   return { parts: shown.map(part => [part.what, part.size / GIB, part.count]), whole: whole / GIB };
 }
 
-const shares = (size: number): NonNullable<Gpu['shares']> => ({ others: { text: 'others', size } });
+const others = (size: number): NonNullable<Gpu['others']> => ({ text: 'others', size });
 
 test("the reader's own rows have parts of their own, others one, as large as was sent", () => {
   const bar = drawn(
-    { used: 6 * GIB, shares: shares(2 * GIB), free: 73 * GIB },
+    { used: 6 * GIB, others: others(2 * GIB), free: 73 * GIB },
     row({ held: 4 * GIB }),
     row({ who: 'other', held: GIB })
   );
@@ -35,7 +35,7 @@ test("the reader's own rows have parts of their own, others one, as large as was
 });
 
 test('a row of which nothing is known has no part', () => {
-  assert.deepEqual(drawn({ used: 6 * GIB, shares: shares(6 * GIB), free: 74 * GIB }, row({ kind: 'C' })).parts, [
+  assert.deepEqual(drawn({ used: 6 * GIB, others: others(6 * GIB), free: 74 * GIB }, row({ kind: 'C' })).parts, [
     ['others', 6, 0],
     ['free', 74, 0]
   ]);
@@ -51,7 +51,7 @@ test('many small notebooks are one part', () => {
 });
 
 test('parts that are more than the GPU has fill the bar', () => {
-  assert.equal(drawn({ free: 0, shares: shares(50 * GIB) }, row({ held: 40 * GIB })).whole, 90);
+  assert.equal(drawn({ free: 0, others: others(50 * GIB) }, row({ held: 40 * GIB })).whole, 90);
 });
 
 test('a GPU says how much it is used and what its sensors tell, and what is not known is said to be', () => {

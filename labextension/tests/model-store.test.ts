@@ -23,7 +23,7 @@ test('it has the state and the history of the model, and each state that comes',
   model.set('state', state({ time: 1001 }));
 
   assert.equal(store.state?.time, 1001);
-  assert.deepEqual(store.history.times, [999, 1000, 1001]);
+  assert.deepEqual(store.history.of(600).times, [999, 1000, 1001]);
   assert.equal(told, 1);
 });
 
@@ -68,7 +68,7 @@ test('it answers from its first word until it is parted from the page', () => {
   model.fire('comm_live_update');
 
   assert.deepEqual([before, said, store.answers, store.link.kind], [false, true, false, 'saved']);
-  assert.deepEqual(store.history.times, [1, 2]);
+  assert.deepEqual(store.history.of(600).times, [1, 2]);
 });
 
 test('a kernel that the page knows to start anew, or to be dead, does not answer', () => {

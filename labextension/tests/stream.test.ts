@@ -52,8 +52,8 @@ test('a tick turns the state that it is for into the next', () => {
 
   assert.equal(stream.state?.gpus['0']?.used, 5);
   assert.deepEqual(stream.link, { kind: 'live', every: 1 });
-  assert.deepEqual(stream.history.times, [999, 1000, 1001]);
-  assert.deepEqual(stream.history.used.get('GPU-0'), [1, 10 * GIB, 5]);
+  assert.deepEqual(stream.history.of(600).times, [999, 1000, 1001]);
+  assert.deepEqual(stream.history.of(600).series.used.get('GPU-0'), [1, 10 * GIB, 5]);
   assert.equal(told, 2);
 });
 

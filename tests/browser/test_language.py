@@ -148,7 +148,7 @@ def test_no_english_is_left_in_the_panel(browser: Browser, tmp_path: Path) -> No
 def test_no_english_is_left_in_the_chooser(browser: Browser, tmp_path: Path) -> None:
     with Machine.create("2x16GiB") as machine, strange(browser, machine, tmp_path) as (scene, page):
         made, kernel = scene.notebook("train.ipynb"), Kernel(page)
-        machine.add_neighbour("14GiB@0")
+        machine.add_neighbour("15.5GiB@0")
         visit(page, scene, made.path)
         open_panel(page)
         dialog = opened(page)

@@ -104,7 +104,7 @@ def test_each_setting_does_what_its_title_says(scene: Scene, panel: View, notebo
         return True
 
     page, (_, busy) = panel.page, notebooks
-    history, notes = panel.root.locator(".tfgpu-view-gpu svg[role=img]"), panel.root.get_by_label("Notes")
+    history, notes = panel.root.locator(".tfgpu-view-past"), panel.root.get_by_label("Notes")
     item, sensors = page.locator(".tfgpu-status"), panel.root.locator(".tfgpu-view-sensors")
     busy.client.execute("import time; time.sleep(600)")  # it ends with the server
     scene.machine.host_pids()  # of which a note tells, as of a container

@@ -127,7 +127,7 @@ def test_the_chooser_and_its_notices(scene: Scene, page: Page) -> None:
     expect(dialog).to_have_count(0)
     expect(page.locator(TOAST)).to_contain_text("limit 4GiB")
     note("It is set", page.locator(TOAST))
-    with scene.machine.add_neighbour("14GiB@0"):
+    with scene.machine.add_neighbour("15.5GiB@0"):
         dialog = from_panel(page)
         gpu(dialog, "0").check()
         dialog.get_by_label("No more than a limit").check()

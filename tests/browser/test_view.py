@@ -92,11 +92,56 @@ def test_a_part_of_a_bar_says_whose_it_is_and_how_much_of_what(view: Page) -> No
 
 def test_gpus_are_groups_and_no_landmarks_and_their_histories_are_figures_in_words(view: Page) -> None:
     groups = view.get_by_role("group", name=re.compile("^GPU "))
-    history = groups.first.get_by_role("img", name="Used in the last 10 min: 61.2 GiB at most, of 80.0 GiB")
+    history = groups.first.get_by_role("slider", name="Used in the last 10 min: 61.2 GiB at most, of 80.0 GiB")
 
     expect(groups).to_have_count(3)
     expect(view.get_by_role("region")).to_have_count(0)
     expect(history).to_be_visible()
+
+
+def test_how_much_a_gpu_computes_is_drawn_by_a_click_with_values_by_pointer_key_and_touch(browser: Browser) -> None:
+    page = browser.new_page(has_touch=True)
+    show(page, "sketch&width=240")
+    gpu = page.get_by_role("group", name="GPU 0")
+    past, text, computed = (gpu.locator(f".tfgpu-view-{part}") for part in ("past", "at", "computed"))
+    hidden, before = text.is_hidden(), computed.get_attribute("d")
+    gpu.get_by_role("button", name="use").click()
+    expect(computed).to_have_attribute("d", re.compile("^M"))
+    expect(past).to_have_accessible_name(re.compile("use 93% at most, dashed$"))
+    past.hover(position={"x": 5, "y": 5})
+    pointed = text.inner_text()
+    page.mouse.move(0, 0)
+    expect(text).to_be_hidden()
+    past.focus()
+    expect(text).to_contain_text("use 93%")
+    past.press("Home")
+    past.press("ArrowRight")
+    at = past.get_attribute("aria-valuenow"), past.get_attribute("aria-valuetext")
+    past.press("Tab")
+    expect(text).to_be_hidden()
+    past.tap(position={"x": 100, "y": 5})
+    expect(text).to_be_visible()
+    within = text.evaluate("one => one.getBoundingClientRect().left >= 0")
+    shot(page, "use-240")
+    page.close()
+
+    assert (hidden, before) == (True, "")
+    assert re.fullmatch(r"18.4 GiB at \d\d:\d\d:\d\d\nuse 0%", pointed)
+    assert at[0] == "2"
+    assert re.fullmatch(r"18.4 GiB at \d\d:\d\d:\d\d\nuse 0%", str(at[1]))
+    assert within
+
+
+def test_at_the_panels_usual_width_a_row_is_three_lines_and_its_state_stands_beside_the_name(browser: Browser) -> None:
+    page = recorded(browser, "sketch&width=240")
+    rows = page.locator(".tfgpu-view-row")
+    lines = rows.evaluate_all("rows => rows.map(row => Math.round(row.clientHeight / 17))")
+    beside = rows.evaluate_all("""rows => rows.map(row => ['owner', 'state'].map(part =>
+      row.querySelector(`.tfgpu-view-${part}`).getBoundingClientRect())).map(([a, b]) => b.top < a.bottom)""")
+    page.close()
+
+    assert beside == [True] * len(beside)
+    assert max(lines) <= 3
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -58,9 +58,17 @@ with Watch(linger=3) as live:
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away or mount a disk")
 
 
-def snapshot(processes: int = 1, *, at: float = 1e9, used: int | None = GIB, uuid: str = "GPU-0") -> Snapshot:
+def snapshot(
+    processes: int = 1,
+    *,
+    at: float = 1e9,
+    used: int | None = GIB,
+    uuid: str = "GPU-0",
+    utilisation: float | None = None,
+) -> Snapshot:
     rows = tuple(Process(gpu="0", pid=pid, kind="C", held=processes) for pid in range(1, processes + 1))
-    return Snapshot(time=at, driver="1", gpus=(Gpu(index=0, uuid=uuid, used=used),), processes=rows, notes=("a",))
+    gpu = Gpu(index=0, uuid=uuid, used=used, sensors={"utilisation": utilisation})
+    return Snapshot(time=at, driver="1", gpus=(gpu,), processes=rows, notes=("a",))
 
 
 def published(

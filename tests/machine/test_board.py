@@ -329,10 +329,12 @@ def test_the_past_outlives_the_writer(here: BoardDirectory, past: HistoryWriter)
 
 def test_gpus_that_come_and_go_keep_their_past_and_unknown_is_none(here: BoardDirectory, past: HistoryWriter) -> None:
     past.add(snapshot(at=1e9, uuid="GPU-a", used=1))
-    past.add(snapshot(at=1e9 + 1, uuid="GPU-b", used=2))
-    past.add(snapshot(at=1e9 + 2, uuid="GPU-a", used=None))
+    past.add(snapshot(at=1e9 + 1, uuid="GPU-b", used=2, utilisation=0.4))
+    past.add(snapshot(at=1e9 + 2, uuid="GPU-a", used=None, utilisation=93.6))
+    found = history.read(here)
 
-    assert history.read(here).used == {"GPU-b": (None, 2, None), "GPU-a": (1, None, None)}
+    assert found.used == {"GPU-b": (None, 2, None), "GPU-a": (1, None, None)}
+    assert found.utilisation == {"GPU-b": (None, 0, None), "GPU-a": (None, None, 94)}
 
 
 @pytest.mark.parametrize(
@@ -364,7 +366,7 @@ def test_a_clock_that_was_set_back_between_two_writers_does_not_hold_the_second_
 
 
 @pytest.mark.parametrize(
-    "line", [b'\n{"time":1000000001.0,"us', b"\n[]", b'\n{"time":"x","used":{}}', b"\n" + bytes(99)]
+    "line", [b'\n{"time":1000000001.0,"gp', b"\n[]", b'\n{"time":"x","gpus":{}}', b"\n" + bytes(99)]
 )
 def test_what_is_no_point_is_left_out(here: BoardDirectory, past: HistoryWriter, line: bytes) -> None:
     past.add(snapshot(at=1e9))

@@ -19,11 +19,11 @@ from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.host import Waits
 from tfgpu_magic.ground.message import msg
 from tfgpu_magic.ground.report import Figure, GpuUse, LogicalGpu, Parked, Report
-from tfgpu_magic.ground.rows import NOT_REPORTED, Notebook, Owner, ProcessRow, Table
+from tfgpu_magic.ground.rows import NOT_REPORTED, Notebook, Owner, ProcessRow, Share, Table
 from tfgpu_magic.ground.snapshot import SMALLEST_REST, Gpu, Process, Snapshot
-from tfgpu_magic.machine.owners.attribution import ENDED
+from tfgpu_magic.machine.owners.attribution import ENDED, OTHERS
 from tfgpu_magic.tell import page_json
-from tfgpu_magic.tell.tabulate import COLOURS, TONES, UNATTRIBUTED, UNREAD, ProcessFacts, is_spare, make
+from tfgpu_magic.tell.tabulate import COLOURS, TONES, UNATTRIBUTED, UNLISTED, UNREAD, ProcessFacts, is_spare, make
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,60 +161,59 @@ def test_a_process_of_which_nothing_is_known_is_not_called_others() -> None:
     }
     made = make(Snapshot(time=0.0, gpus=(gpu,), processes=rows), ProcessFacts(owners=owners))
 
-    assert made.gpus[0].shares[0].text == f"hangs, {ENDED}"
+    assert made.gpus[0].others == Share(text=f"hangs, {ENDED}", size=10 * GIB)
 
 
 THIS, REST, LEAST = "this notebook", "no process listed", SMALLEST_REST / GIB
-FREE = ("free", 6)
 
 
 @pytest.mark.parametrize(
-    ("made", "rows", "shares", "notes"),
+    ("made", "rows", "others", "notes"),
     [
         # The largest comes first, and the unknown last.
         (
             table((1, GIB), (2, None), (3, 9 * GIB)),
-            [("maria", 9), (THIS, 1), ("eval.ipynb", None)], [(THIS, 1), ("not told whose", 9), FREE], (),
+            [("maria", 9), (THIS, 1), ("eval.ipynb", None)], [("not told whose", 9)], (),
         ),
         # What no process accounts for is told as that; it does not prove a container, as newer ones list their pids.
-        (table((1, 4 * GIB)), [(THIS, 4), (REST, 6)], [(THIS, 4), (REST, 6), FREE], ()),
-        (table(), [(REST, 10)], [(REST, 10), FREE], ()),
+        (table((1, 4 * GIB)), [(THIS, 4), (REST, 6)], [(REST, 6)], ()),
+        (table(), [(REST, 10)], [(REST, 10)], ()),
         # Nobody is blamed for what is the driver's own, for an unknown figure, or without a list.
         (
             table((1, 10 * GIB - SMALLEST_REST)),
-            [(THIS, 10 - LEAST)], [(THIS, 10 - LEAST), ("others", LEAST), FREE], (),
+            [(THIS, 10 - LEAST)], [("others", LEAST)], (),
         ),
-        (table((1, None), (3, GIB)), [("maria", 1), (THIS, None)], [("not told whose", 10), FREE], ()),
-        (table(listed=False, error="no list"), [("not told whose", 10)], [("not told whose", 10), FREE], ()),
+        (table((1, None), (3, GIB)), [("maria", 1), (THIS, None)], [("not told whose", 10)], ()),
+        (table(listed=False, error="no list"), [("not told whose", 10)], [("not told whose", 10)], ()),
         # What was taken since the lists were read is nobody's yet.
         (
             table((3, 4 * GIB), used_then=4 * GIB),
-            [("maria", 4), ("not listed yet", 6)], [("others, not listed yet", 10), FREE], (),
+            [("maria", 4), ("not listed yet", 6)], [("others, not listed yet", 10)], (),
         ),
         (
             table((3, 4 * GIB), used_then=10 * GIB),
-            [("maria", 4), (REST, 6)], [(f"others, {REST}", 10), FREE], (),
+            [("maria", 4), (REST, 6)], [(f"others, {REST}", 10)], (),
         ),
         # Unknown owners are said once.
         (
             table((9, GIB), (9, GIB)),
-            [("others", 1), ("others", 1), (REST, 8)], [(f"others, {REST}", 10), FREE], (UNATTRIBUTED,),
+            [("others", 1), ("others", 1), (REST, 8)], [(f"others, {REST}", 10)], (UNATTRIBUTED,),
         ),
-        # Shares say whose memory is, also where the sum is older than the rows.
+        # It is said whose memory is, also where the sum is older than the rows.
         (
             table((1, 4 * GIB), (2, 3 * GIB), (3, 2 * GIB), (4, GIB)),
             [(THIS, 4), ("eval.ipynb", 3), ("maria", 2), ("a process that ended", 1)],
-            [(THIS, 4), ("yours, elsewhere", 3), (f"others, {ENDED}", 3), FREE], (),
+            [(f"others, {ENDED}", 3)], (),
         ),
-        (table((1, 9 * GIB), (3, 2 * GIB)), [(THIS, 9), ("maria", 2)], [(THIS, 9), ("others", 2), FREE], ()),
+        (table((1, 9 * GIB), (3, 2 * GIB)), [(THIS, 9), ("maria", 2)], [("others", 2)], ()),
         # Below a limit they are of the whole GPU; in the limited cgroup of it, where a row may be of another cgroup.
         (
             table((1, 4 * GIB), (3, 6 * GIB), limit=8 * GIB, free=2 * GIB),
-            [("maria", 6), (THIS, 4)], [(THIS, 4), ("others", 6), ("free", 2)], (),
+            [("maria", 6), (THIS, 4)], [("others", 6)], (),
         ),
         (
             table((1, 4 * GIB), (3, 6 * GIB), limit=8 * GIB, total=8 * GIB, used=4 * GIB, free=3 * GIB),
-            [("maria", 6), (THIS, 4)], [(THIS, 4), ("free", 3)], (),
+            [("maria", 6), (THIS, 4)], [], (),
         ),
         # Unknown stays unknown, and a GPU that is cut into instances leaves its memory to them.
         (table((1, GIB), used=None, error="the GPU is lost"), [(THIS, 1)], [], ()),
@@ -222,39 +221,39 @@ FREE = ("free", 6)
         # A kernel uses the GPU and is not listed: the pids only look like ours, and nobody is named.
         (
             table((2, 5 * GIB), report=kernel(*tensorflow(GIB, GIB), pid=77)),
-            [(THIS, None), ("others", 9)], [(THIS, 1), ("others", 9), FREE], (UNATTRIBUTED, NOTE),
+            [(THIS, None), ("others", 9)], [("others", 9)], (UNATTRIBUTED, NOTE),
         ),
         (
             table((3, 10 * GIB), reports=[torch(2 * GIB)]),
-            [("a kernel", None), ("others", 8)], [("yours, elsewhere", 2), ("others", 8), FREE], (UNATTRIBUTED,),
+            [("a kernel", None), ("others", 8)], [("others", 8)], (UNATTRIBUTED,),
         ),
         # But not of one that holds nothing, is not listed yet, is in another container, or stands beside one of mine.
         (
             table((2, 10 * GIB), report=kernel(pid=77)),
-            [("eval.ipynb", 10)], [("yours, elsewhere", 10), FREE], (NOTE,),
+            [("eval.ipynb", 10)], [], (NOTE,),
         ),
-        (table((3, 10 * GIB), reports=[other(3, used_since=89.0)]), [("maria", 10)], [("others", 10), FREE], ()),
+        (table((3, 10 * GIB), reports=[other(3, used_since=89.0)]), [("maria", 10)], [("others", 10)], ()),
         (
             table((2, 10 * GIB), reports=[other(3 * GIB, pid=-7, used_since=80.0)]),
-            [("eval.ipynb", 10)], [("yours, elsewhere", 10), FREE], (),
+            [("eval.ipynb", 10)], [], (),
         ),
         (
             table((2, 10 * GIB), reports=[other(3), other(4, pid=77, used_since=0.0)]),
-            [("eval.ipynb", 10)], [("yours, elsewhere", 10), FREE], (),
+            [("eval.ipynb", 10)], [], (),
         ),
         # Where the driver refuses the list, kernels speak for themselves.
         (
             table(listed=False, error="no list", reports=[torch(2 * GIB)]),
-            [("a kernel", None), ("not told whose", 8)], [("yours, elsewhere", 2), ("not told whose", 8), FREE], (),
+            [("a kernel", None), ("not told whose", 8)], [("not told whose", 8)], (),
         ),
     ],
 )  # fmt: skip
 def test_whose_memory_is_by_row_and_by_share(
-    made: Table, rows: list[tuple[str, float | None]], shares: list[tuple[str, float]], notes: tuple[str, ...]
+    made: Table, rows: list[tuple[str, float | None]], others: list[tuple[str, float]], notes: tuple[str, ...]
 ) -> None:
     held = [(row.owner.text, row.process.held) for row in made.processes]
     assert [(owner, None if size is None else size / GIB) for owner, size in held] == rows
-    assert [(share.text, share.size / GIB) for share in made.gpus[0].shares] == shares
+    assert [(share.text, share.size / GIB) for share in (made.gpus[0].others,) if share] == others
     assert made.notes == notes
 
 
@@ -279,7 +278,7 @@ def test_no_figures_make_an_exception_or_a_negative_size(held: list[tuple[int, i
     made = table(*held, used=used)
 
     assert all(row.process.held is None or row.process.held > 0 for row in made.processes)
-    assert all(share.size > 0 for share in made.gpus[0].shares)
+    assert made.gpus[0].others is None or made.gpus[0].others.size > 0
 
 
 def test_a_notebook_has_one_look_on_every_gpu_whoever_looks_and_no_two_have_the_same() -> None:
@@ -403,8 +402,8 @@ def test_where_the_driver_lists_no_processes_notebooks_have_the_share_that_they_
     silent = table((3, 6 * GIB), used=6 * GIB, reports=[told]).gpus[0]
     listed = table((2, None), used=6 * GIB, reports=[told]).gpus[0]  # held is not told, as on WSL
 
-    assert next((share.who, share.size) for share in silent.shares) == ("mine", GIB + RESERVED)
-    assert [share.who for share in listed.shares] == ["others", "free"]
+    assert silent.others == Share(text=OTHERS, size=5 * GIB - RESERVED)
+    assert listed.others == Share(text=UNLISTED["untold"], size=6 * GIB)
 
 
 # --- GPUs that the driver tells nothing of ---

@@ -123,9 +123,9 @@ def test_what_a_server_sends(tmp_path: Path) -> None:
         said += [
             f"In: {cell}\n{notebook.run(cell)}" for cell in ("%tf_gpu park nobody.ipynb", "%tf_gpu growth --restart")
         ]
-    sent["history"] = {
-        "times": sent["history"]["times"][:1],
-        "used": {gpu: sizes[:1] for gpu, sizes in sent["history"]["used"].items()},
-    }
+    used, utilisation = (
+        {gpu: figures[:1] for gpu, figures in sent["history"][name].items()} for name in ("used", "utilisation")
+    )
+    sent["history"] = {"times": sent["history"]["times"][:1], "used": used, "utilisation": utilisation}
     text = "\n".join(said) + "\n" + json.dumps(sent, indent=1) + "\n\n"
     compare("What a server sends", alike(text, {str(tmp_path): "<folder>", notebook.kernel: "<kernel>"}))

@@ -35,13 +35,17 @@ BUSY = Table(
             free=int(18.8 * GIB),
             figures=tensorflow(int(31.2 * GIB), int(44.9 * GIB)),
             policy="limit 48 GiB",
-            shares=(
-                Share(who="this", text="this notebook", size=48 * GIB),
-                Share(who="others", text="others", size=int(13.2 * GIB)),
-                Share(who="free", text="free", size=int(18.8 * GIB)),
-            ),
+            others=Share(text="others", size=int(13.2 * GIB)),
         ),
-        gpu_row(1, name="A100-80GB", used=GIB // 2, total=80 * GIB, free=79 * GIB, policy="hidden"),
+        gpu_row(
+            1,
+            name="A100-80GB",
+            used=GIB // 2,
+            total=80 * GIB,
+            free=79 * GIB,
+            policy="hidden",
+            others=Share(text="others", size=GIB // 2),
+        ),
         gpu_row(2, name="Tesla T4", error="the GPU is lost. Others go on"),
     ),
     processes=(

@@ -155,16 +155,17 @@ def test_the_history_of_an_hour_has_no_more_points_than_a_page_draws_and_loses_n
     used = [5] * len(times)
     used[400] = 9
     unknown: tuple[int | None, ...] = (*used[:-3], None, None, None)
-    sent = page_json.past(History(times, {"GPU-7": tuple(used), "GPU-8": unknown}))
+    sent = page_json.past(History(times, {"GPU-7": tuple(used), "GPU-8": unknown}, {"GPU-7": unknown}))
 
     assert (len(sent["times"]), sent["times"][0], sent["times"][-1]) == (300, 0.0, 3597.0)
     assert sorted(sent["used"]["GPU-7"]) == [*[5] * 299, 9]  # type: ignore[type-var]  # all are known
     assert sent["used"]["GPU-8"][-2:] == [5, None]
+    assert sent["utilisation"] == {"GPU-7": sent["used"]["GPU-8"]}
 
 
 def test_messages_are_json_in_one_line() -> None:
     state = page_json.state(live(EMPTY))
-    full = page_json.full(3, state, History((1.0, 2.04), {"GPU-7": (5, None)}), 2.5)
+    full = page_json.full(3, state, History((1.0, 2.04), {"GPU-7": (5, None)}, {"GPU-7": (None, None)}), 2.5)
     tick = page_json.tick(4, 3, {"time": 101.0})
 
     assert json.loads(full) == {
@@ -175,4 +176,4 @@ def test_messages_are_json_in_one_line() -> None:
         "history": {"times": [1.0, 2.0], "used": {"GPU-7": [5, None]}},
         "every": 2.5,
     }
-    assert tick == '{"version":7,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'
+    assert tick == '{"version":8,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'

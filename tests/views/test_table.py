@@ -14,7 +14,7 @@ from tests.sizes import GIB
 from tfgpu_magic.engine.status import Status
 from tfgpu_magic.ground.message import warning
 from tfgpu_magic.ground.report import GpuUse, LogicalGpu
-from tfgpu_magic.ground.rows import Share, Table
+from tfgpu_magic.ground.rows import Table
 
 from .tables import ABSENT, BUSY, EMPTY, HOSTILE, process, torch
 
@@ -159,24 +159,23 @@ def test_tables_have_captions_and_headers_that_screen_readers_find() -> None:
     assert len([head for head in page.all("th") if head["scope"] == "row"]) == len(BUSY.gpus) + len(BUSY.processes)
 
 
-REST = tuple(Share(who="others", text=text, size=GIB) for text in ("not listed yet", "others", "others"))
-
-
-def test_bars_have_their_shares_in_words_and_legends_what_is_drawn() -> None:
-    drawn = html(BUSY)
-    rests = html(replace(BUSY, gpus=tuple(replace(BUSY.gpus[0], shares=(rest,)) for rest in REST)))
+def test_bars_have_their_parts_in_words_with_the_looks_of_their_rows() -> None:
+    elsewhere = replace(process(13, owner="eval.ipynb", pid=9), tone=5)
+    drawn = html(replace(BUSY, processes=(replace(process(35, owner="<b>"), tone=0), elsewhere)))
     kept = html(replace(BUSY, gpus=(changed_gpu(BUSY.gpus[0], free=int(18.5 * 2**30)),)))
-    nothing = html(replace(EMPTY, gpus=(replace(BUSY.gpus[0], shares=BUSY.gpus[0].shares[-1:]),)))
-    (bar,) = [tag for tag in Page(drawn).all("div") if tag.get("role") == "img"]
-    widths = [float(width) for width in re.findall(r'style="width:([\d.]+)%"', drawn)]
+    nothing = html(replace(EMPTY, gpus=(changed_gpu(BUSY.gpus[0], used=None),)))
+    page = Page(drawn)
+    bar, _ = [tag for tag in page.all("div") if tag.get("role") == "img"]
+    parts = [tag for tag in page.all("span") if "style" in tag][:4]
+    widths = [float(width) for width in re.findall(r'style="width:([\d.]+)%"', drawn)][:4]
 
-    assert bar["aria-label"] == "this notebook 48.0 GiB, others 13.2 GiB, free 18.8 GiB"
-    assert widths == pytest.approx([60, 16.5, 23.5])
-    assert "others · free" in Page(drawn).text.replace("  ", " ")
-    assert "yours, elsewhere" not in drawn
-    assert "not listed yet, others</span>" in rests  # whose the rest is of every GPU
-    assert "free 18.8 GiB, kept by the driver 0.3 GiB" in kept
-    assert 'tfgpu-keys"' not in nothing
+    assert bar["aria-label"] == "<b> 35.0 GiB, eval.ipynb 13.0 GiB, others 13.2 GiB, free 18.8 GiB"
+    assert ", ".join(str(part["title"]) for part in parts) == bar["aria-label"]
+    assert [part["class"] for part in parts] == ["tfgpu-c0 tfgpu-p0", "tfgpu-c1 tfgpu-p2", "tfgpu-others", "tfgpu-free"]
+    assert drawn.count("tfgpu-key tfgpu-c1 tfgpu-p2") == 1
+    assert widths == pytest.approx([43.75, 16.25, 16.5, 23.5])
+    assert "free 18.5 GiB, kept by the driver 0.3 GiB" in kept
+    assert "tfgpu-free" not in nothing.replace(".tfgpu-free", "")
 
 
 def test_a_warning_stands_out() -> None:

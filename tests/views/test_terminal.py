@@ -11,7 +11,7 @@ from tests.figures import tensorflow
 from tests.rows import changed, changed_gpu
 from tests.sizes import GIB
 from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE, process
-from tfgpu_magic.ground.report import GpuUse
+from tfgpu_magic.ground.report import GpuUse, Parked
 from tfgpu_magic.ground.rows import Table
 from tfgpu_magic.ground.terminal import screen
 
@@ -19,13 +19,17 @@ USED = replace(
     BUSY,
     summary="",
     every=1.0,
+    time=100.0 + 9 * 60,
     gpus=(changed_gpu(BUSY.gpus[0], sensors={"utilisation": 37}), *BUSY.gpus[1:]),
     processes=(
         replace(
             process(48, owner="train.ipynb", pid=2373),
             use=GpuUse(gpu="0", policy="limit 48 GiB", figures=tensorflow(31 * GIB, 45 * GIB)),
         ),
-        process(10.1, pid=2533),
+        replace(
+            changed(process(10.1, pid=2533), unused=100.0),
+            use=GpuUse(gpu="0", policy="growth", parked=Parked(size=25 * GIB // 2)),
+        ),
         changed(process(3.1, owner="maria", pid=2811), who="other"),
         process(13, gpu="1", pid=None, owner="others"),
     ),
@@ -42,15 +46,25 @@ def lines(table: Table, width: int = 80, height: int = 24) -> list[str]:
 def test_80_columns_have_all_figures() -> None:
     assert lines(USED) == [
         "GPU memory, in GiB                                          live · 1 s · q quits",
-        "         PID  Owner                       Held   In use     Peak  Policy",
+        "        PID  Owner                         Held  In use    Peak  Policy",
         "  0 A100-80GB █████████████████▒▒▒▒▒·······  61.2 / 80 GiB  free  18.8  use  37%",
-        "        2373  train.ipynb                 48.0     31.0     45.0  limit 48 GiB",
-        "        2533  eval.ipynb                  10.1",
-        "        2811  maria                        3.1",
-        "  1 A100-80GB                                 0.5 / 80 GiB  free  79.0  use  N/A",
-        "           -  others                      13.0",
+        "       2373  train.ipynb                   48.0    31.0    45.0  limit 48 GiB",
+        "       2533  eval.ipynb, unused 9 min      10.1                  parked 12.5 GiB",
+        "       2811  maria                          3.1",
+        "  1 A100-80GB ▒·····························  0.5 / 80 GiB  free  79.0  use  N/A",
+        "          -  others                        13.0",
         "  2 Tesla T4  N/A: the GPU is lost. Others go on.",
     ]
+
+
+@pytest.mark.parametrize("name", ["a-notebook-with-a-long-name.ipynb", "学習学習学習学習学習学習.ipynb"])
+@pytest.mark.parametrize(("unused", "said"), [(59 * 60, "unused 59 min"), (47 * 3600, "unused 47 h")])
+def test_80_columns_cut_a_long_name_and_not_how_long_it_is_unused(name: str, unused: float, said: str) -> None:
+    row = changed(process(10.1, owner=name), unused=USED.time - unused)
+    (drawn,) = [line for line in lines(replace(USED, processes=(row,))) if line.endswith("10.1")]
+
+    assert "..." in drawn
+    assert f", {said} " in drawn
 
 
 @pytest.mark.parametrize("table", [USED, EMPTY, ABSENT, replace(USED, stale_since=1.0)], ids=str)

@@ -15,7 +15,7 @@ from tfgpu_magic.ground.message import IPYTHON, Message, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tfgpu_magic.ground.rows import GpuRow, ProcessRow, ShareOf, Table
+    from tfgpu_magic.ground.rows import GpuRow, ProcessRow, Table
 
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 """What `html.escape` does; to import that takes longer than a first line's answer."""
@@ -23,7 +23,9 @@ _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;",
 _STYLE = """
 .tfgpu { font: var(--jp-ui-font-size1, 13px)/1.5 var(--jp-ui-font-family, system-ui, sans-serif);
   color: var(--jp-ui-font-color1, inherit); max-width: 62rem; padding: 2px; container-type: inline-size;
-  --this: var(--jp-brand-color1, #1f86e0); --mine: var(--jp-accent-color1, #2e9e44); --rest: #8a8a8a; }
+  --this: var(--jp-brand-color1, #1976d2); --mine: var(--jp-accent-color1, #388e3c); --rest: #8a8a8a;
+  --warn: var(--jp-warn-color1, #f57c00); --error: var(--jp-error-color1, #d32f2f); }
+@media (forced-colors) { .tfgpu { --this: Highlight; --mine: CanvasText; --warn: LinkText; --error: CanvasText; } }
 .tfgpu-scroll { overflow: auto; max-height: 30em; margin: 0 0 .6em; }
 .tfgpu-scroll:focus-visible { outline: 2px solid var(--this); }
 .tfgpu.tfgpu table { border-collapse: collapse; margin: 0; font-size: inherit; color: inherit; table-layout: auto;
@@ -46,8 +48,13 @@ _STYLE = """
 .tfgpu-key { display: inline-block; width: .9em; height: .7em; margin-right: .35em; border-radius: 2px;
   border: 1px solid var(--jp-border-color1, rgba(128, 128, 128, .6)); forced-color-adjust: none; }
 .tfgpu-keys > span { display: inline-block; margin: 0 .3em; white-space: nowrap; }
-.tfgpu-this { background: var(--this); }
-.tfgpu-mine { background: repeating-linear-gradient(135deg, var(--mine) 0 3px, transparent 3px 5px); }
+.tfgpu-c0 { --tone: var(--this); }
+.tfgpu-c1 { --tone: var(--mine); }
+.tfgpu-c2 { --tone: var(--warn); }
+.tfgpu-c3 { --tone: color-mix(in srgb, var(--this), var(--error)); }
+.tfgpu-p0 { background: var(--tone); }
+.tfgpu-p1 { background: repeating-linear-gradient(135deg, var(--tone) 0 4px, transparent 4px 6px); }
+.tfgpu-p2 { background: repeating-linear-gradient(45deg, var(--tone) 0 2px, transparent 2px 4px); }
 .tfgpu-others { background: repeating-linear-gradient(90deg, var(--rest) 0 2px, transparent 2px 4px); }
 .tfgpu-free { background: transparent; min-width: 0; }
 .tfgpu.tfgpu table .tfgpu-fact { width: 1%; white-space: nowrap; }
@@ -61,8 +68,8 @@ _STYLE = """
 # Kept on one line: front ends count lines of an output before they fold it.
 _STYLE_LINE = " ".join(_STYLE.split())
 
-_KEYS = {"this": "this", "mine": "mine", "other": "others", "gone": "others", "unknown": "others"}
-_ORDER: tuple[ShareOf, ...] = ("this", "mine", "others", "free")
+_OWN = ("this", "mine")
+_COLOURS, _PATTERNS = 4, 3  # as in the live views (`labextension/style/view.css`): a notebook looks alike in all
 _LONGEST = 60  # characters of a name; of a longer one the end is shown
 _PROCESS_HEADS = (">GPU", ">PID", "<Type", "<Owner", ">Held")
 
@@ -77,23 +84,12 @@ def gpus(table: Table, here: str) -> str:
     kernel = phrases.of_kernel(table)
     heads = (">GPU", "<Name", "<TF", "<Held", ">Free", f"<This {here}", "<Policy")
     shown = heads if kernel else tuple(head for head in heads[:5] if head != "<TF")
-    return grid("GPU memory", shown, (_gpu(row, kernel=kernel) for row in table.gpus)) + _legend(table)
+    return grid("GPU memory", shown, (_gpu(row, table.processes, kernel=kernel) for row in table.gpus))
 
 
 def processes(table: Table) -> str:
     """Draw the rows of the processes."""
     return grid("Processes", _PROCESS_HEADS, (_process(row, table.time) for row in table.processes))
-
-
-def _legend(table: Table) -> str:
-    """Explain the patterns in the bars, if there is more in them than free memory."""
-    shares = {(share.who, share.text): None for row in table.gpus for share in row.shares}
-    texts = {who: ", ".join(text for one, text in shares if one == who) for who, _ in shares}
-    if not texts.keys() - {"free"}:
-        return ""
-    # The dots separate them where a front end removes the style, as it does in a notebook that it does not trust.
-    keys = " · ".join(f"<span>{_key(who)}{_safe(texts[who])}</span>" for who in _ORDER if who in texts)
-    return f'<p class="tfgpu-keys">{keys}</p>'
 
 
 def grid(caption: str, heads: Sequence[str], rows: Iterable[str]) -> str:
@@ -173,7 +169,7 @@ def _side(head: str) -> str:
     return ' class="tfgpu-n"' if head.startswith(">") else ""
 
 
-def _gpu(row: GpuRow, *, kernel: bool) -> str:
+def _gpu(row: GpuRow, processes: Sequence[ProcessRow], *, kernel: bool) -> str:
     gpu, own = row.gpu, row.own
     name = f'<td class="tfgpu-name">{_safe(phrases.name(gpu))}</td>'
     start = f'<th scope="row" class="tfgpu-n">{_safe(gpu.label)}</th>{name}'
@@ -181,31 +177,36 @@ def _gpu(row: GpuRow, *, kernel: bool) -> str:
         memory = f'<td colspan="2">N/A: {_safe(phrases.plain(gpu.error, longest=100))}.</td>'
     else:
         free = f'<td class="tfgpu-n">{_safe(phrases.with_unit(gpu.free))}</td>'
-        memory = f'<td class="tfgpu-held">{_safe(phrases.held(gpu))}{_bar(row)}</td>{free}'
+        memory = f'<td class="tfgpu-held">{_safe(phrases.held(gpu))}{_bar(row, processes)}</td>{free}'
     if not kernel:
         return start + memory
     use, policy = _safe(phrases.use(row)), _safe(phrases.plain(own.policy))
     return f'{start}<td>{_safe(own.names or "-")}</td>{memory}<td class="tfgpu-use">{use}</td><td>{policy}</td>'
 
 
-def _bar(row: GpuRow) -> str:
-    """Draw a GPU's memory by owner. Shares may not add up to the total, which includes the driver's reserve."""
-    whole = max(row.gpu.total or 0, sum(share.size for share in row.shares))
-    if not row.shares or not whole:
+def _bar(row: GpuRow, processes: Sequence[ProcessRow]) -> str:
+    """Draw a GPU's memory by owner. Parts may not add up to the total, which includes the driver's reserve."""
+    gpu, others = row.gpu, row.others
+    if gpu.used is None or not gpu.total or gpu.mig:
         return ""
-    label = _safe(
-        ", ".join([*(f"{share.text} {phrases.with_unit(share.size)}" for share in row.shares), *phrases.kept(row.gpu)])
+    own = [one for one in processes if one.process.gpu == gpu.label and one.owner.who in _OWN]
+    parts = [(phrases.plain(one.owner.text, longest=_LONGEST), one.known, _look(one)) for one in own]
+    parts += [(others.text, others.size, "others")] if others else []
+    parts += [("free", gpu.total - gpu.used if gpu.free is None else gpu.free, "free")]
+    whole = max(gpu.total, sum(size or 0 for _, size, _ in parts))
+    said = [(f"{text} {phrases.with_unit(size)}", 100 * size / whole, look) for text, size, look in parts if size]
+    label = _safe(", ".join([*(words for words, _, _ in said), *phrases.kept(gpu)]))
+    drawn = "".join(
+        f'<span class="tfgpu-{look}" style="width:{width:.2f}%" title="{_safe(words)}"></span>'
+        for words, width, look in said
     )
-    parts = "".join(
-        f'<span class="tfgpu-{share.who}" style="width:{100 * share.size / whole:.2f}%"></span>' for share in row.shares
-    )
-    return f'<div class="tfgpu-bar" role="img" aria-label="{label}" title="{label}">{parts}</div>'
+    return f'<div class="tfgpu-bar" role="img" aria-label="{label}">{drawn}</div>'
 
 
 def _process(row: ProcessRow, now: float) -> str:
     # bdi: a right-to-left name stays in its cell.
     details = "".join(f"<br>{_safe(line)}" for line in phrases.details(row))
-    owner = f"{_key(_KEYS[row.owner.who])}<bdi>{_safe(phrases.owner(row, now, longest=_LONGEST))}</bdi>{details}"
+    owner = f"{_key(_look(row))}<bdi>{_safe(phrases.owner(row, now, longest=_LONGEST))}</bdi>{details}"
     return (
         f'<td class="tfgpu-n">{_safe(row.process.gpu)}</td><td class="tfgpu-n">{phrases.pid(row)}</td>'
         f'<td>{_safe(row.process.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'
@@ -213,9 +214,15 @@ def _process(row: ProcessRow, now: float) -> str:
     )
 
 
-def _key(share: str) -> str:
-    """Draw the pattern that a share has in the bars; words stand beside it."""
-    return f'<span class="tfgpu-key tfgpu-{share}" aria-hidden="true"></span>'
+def _look(row: ProcessRow) -> str:
+    """Return the classes of a process's colour and pattern: its notebook's, or those of what is not the reader's."""
+    tone = row.tone or 0
+    return f"c{tone % _COLOURS} tfgpu-p{tone % _PATTERNS}" if row.owner.who in _OWN else "others"
+
+
+def _key(look: str) -> str:
+    """Draw what a part of a bar looks like; words stand beside it."""
+    return f'<span class="tfgpu-key tfgpu-{look}" aria-hidden="true"></span>'
 
 
 def _safe(text: str) -> str:

@@ -20,6 +20,7 @@ TRY = "To try it without a GPU, on a simulated machine:"
 TRY_COMMAND = "python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab"
 
 _LATER = 60.0  # seconds that may lie between the end of a cell and the reading of its last use
+_SHORT = 8  # characters of a name that stay in any case
 _SMALLEST = 0.05  # GiB: less rounds to 0.0, which would read as nothing
 
 
@@ -129,9 +130,9 @@ def owner(row: ProcessRow, now: float, *, longest: int) -> str:
     Args:
         row: the process.
         now: seconds since the epoch.
-        longest: how many characters of the name may stay.
+        longest: how many characters all of it may have: the name is cut, and of two states the first is left out.
     """
-    name, notebook, since = plain(row.owner.text, longest=longest), row.owner.notebook, row.process.unused
+    notebook, since = row.owner.notebook, row.process.unused
     told = notebook is not None and row.owner.who == "mine" and notebook.state != "unknown"  # `rows.UNKNOWN`
     state = plain(notebook.state) if notebook is not None and told else ""
     unused = now - since if since is not None else 0.0
@@ -139,7 +140,10 @@ def owner(row: ProcessRow, now: float, *, longest: int) -> str:
     said = [f"{state} {duration(idle)}" if idle >= 60 else state] if state else []
     if unused >= 60:
         said = [*(said if state != "idle" or idle > unused + _LATER else []), f"unused {duration(unused)}"]
-    return ", ".join([name, *said])
+    room = longest - sum(len(f", {one}") for one in said)
+    if room < _SHORT and len(said) > 1:
+        room, said = room + len(f", {said[0]}"), said[1:]
+    return ", ".join([plain(row.owner.text, longest=max(room, _SHORT)), *said])
 
 
 def duration(seconds: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tfgpu_magic.ground.host import Waits
 from tfgpu_magic.ground.report import GpuUse
@@ -20,8 +20,6 @@ Row = TypeVar("Row")
 
 Who = Literal["this", "mine", "other", "gone", "unknown"]
 """This kernel and its children; my other processes; other users'; ended; not a pid of this machine."""
-ShareOf: TypeAlias = Literal["this", "mine", "others", "free"]
-"""Whose a part of a GPU's memory is: this notebook's, my other processes', another's, or free."""
 
 UNKNOWN = "unknown"
 """The state of a kernel of which neither a server here nor its own report tells."""
@@ -89,12 +87,10 @@ class Share:
     """A part of a GPU's memory.
 
     Attributes:
-        who: whose it is.
         text: its owner, for people.
         size: bytes.
     """
 
-    who: ShareOf
     text: str
     size: int
 
@@ -110,12 +106,12 @@ class GpuRow:
     Attributes:
         gpu: the driver's figures, with the product's name without its maker's.
         own: what this notebook reports of it.
-        shares: whose the memory is: `this` notebook's, `mine` elsewhere, `others`', or `free`.
+        others: what is used of it, and by no process of mine; None where that is nothing or unknown.
     """
 
     gpu: Gpu
     own: GpuUse = NOT_REPORTED
-    shares: tuple[Share, ...] = ()
+    others: Share | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import textwrap
 import time
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.console import Group
 from rich.live import Live
 from rich.text import Text
@@ -17,23 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tfgpu_magic.ground.message import Message
-    from tfgpu_magic.ground.rows import GpuRow, ProcessRow, ShareOf, Table
+    from tfgpu_magic.ground.rows import GpuRow, ProcessRow, Table
 
 TITLE, HINT = "GPU memory, in GiB", "q quits"
 
-_SHARES: dict[ShareOf, tuple[str, str]] = {
-    "this": ("█", "green"),
-    "mine": ("█", "cyan"),
-    "others": ("▒", "yellow"),
-    "free": ("·", "dim"),
-}
+_SHARES = {"yours": ("█", "cyan"), "others'": ("▒", "yellow"), "free": ("·", "dim")}
 """The character and the colour of each share of a bar: the one tells it without the other."""
-_LEGEND: tuple[tuple[ShareOf, str], ...] = (("mine", "yours"), ("others", "others'"), ("free", "free"))
 
-_LABEL, _PID, _FIGURE = 4, 8, 9  # columns
+_LABEL, _PID, _FIGURE = 4, 7, 8  # columns
 _WIDE = 100
 _NAME, _BAR = 20, 60  # columns at the most: of a GPU's name where the screen is narrow, and of a bar
-_OWNER, _POLICY = 26, 14  # columns of a wide screen's owner at the least, and of a narrow one's policy
+_OWNER, _POLICY = 26, 15  # columns of a wide screen's owner at the least, and of a narrow one's policy
 
 
 def whole() -> Live:
@@ -75,8 +70,8 @@ def _head(table: Table, width: int) -> list[Text]:
     title = Text.assemble((TITLE, "bold"))
     if width >= _WIDE:
         title.append("   ")
-        for share, word in _LEGEND:
-            title.append(_SHARES[share][0], _SHARES[share][1]).append(f" {word}  ")
+        for word, (character, colour) in _SHARES.items():
+            title.append(character, colour).append(f" {word}  ")
     right = Text.assemble(age, (f" · {HINT}" if age else HINT, "dim"))
     lines = [Text.assemble(title, " " * max(1, width - title.cell_len - right.cell_len), right)]
     if table.processes:
@@ -111,20 +106,21 @@ def _gpu(row: GpuRow, name: int, width: int) -> Text:
 
 def _bar(row: GpuRow, cells: int) -> Text:
     """Return a bar of so many cells; each share that is not nothing has one at the least."""
-    total, free = row.gpu.total, row.gpu.free
-    if not total or not row.shares or cells < len(row.shares):
+    total, free, used = row.gpu.total, row.gpu.free, row.gpu.used
+    if not total or used is None or row.gpu.mig or cells < len(_SHARES):
         return Text(" " * cells)
-    sizes = {share.who: share.size for share in row.shares if share.who != "free"}
-    lengths: dict[ShareOf, int] = {who: max(1, round(cells * size / total)) for who, size in sizes.items()}
+    others = row.others.size if row.others else 0
+    sizes = {"yours": used - others, "others'": others}
+    lengths = {whose: max(1, round(cells * size / total)) for whose, size in sizes.items() if size > 0}
     while sum(lengths.values()) > cells:
-        longest = max(lengths, key=lambda who: lengths[who])
+        longest = max(lengths, key=lambda whose: lengths[whose])
         lengths[longest] -= 1
     room = cells - sum(lengths.values())
     part = free / total if row.gpu.unified and free is not None else 1.0  # other programs have the rest
     lengths["free"] = min(room, round(cells * part))
     bar = Text()
-    for who, length in lengths.items():
-        character, colour = _SHARES[who]
+    for whose, length in lengths.items():
+        character, colour = _SHARES[whose]
         bar.append(character * length, colour)
     return bar.append(" " * (cells - len(bar)))
 
@@ -141,10 +137,11 @@ def _processes(rows: Sequence[ProcessRow], now: float, width: int, most: int) ->
 
 def _process(row: ProcessRow, now: float, width: int) -> Text:
     peaks = [figure.size for figure in row.use.figures if figure.peak]
-    in_use = row.use.used
+    in_use, room = row.use.used, _owner(width)
+    wider = cell_len(phrases.owner(row, now, longest=room)) - room  # some characters take two columns
     words = (
         phrases.pid(row),
-        phrases.owner(row, now, longest=_owner(width)),
+        phrases.owner(row, now, longest=room - max(0, wider)),
         phrases.gib(row.process.held),
         "" if in_use is None else phrases.gib(in_use),
         phrases.gib(sum(peaks)) if peaks else "",
@@ -154,11 +151,14 @@ def _process(row: ProcessRow, now: float, width: int) -> Text:
 
 
 def _said(row: ProcessRow) -> str:
-    """Return how a process waits or is parked, its policy, and other frameworks than TensorFlow that have figures."""
-    state = [phrases.waits(row)] if row.waits else [phrases.parked(row)] if row.use.parked.size else []
+    """Return that a process waits or is parked; else its policy, and the frameworks but TensorFlow with figures."""
+    if row.waits:
+        return phrases.waits(row)
+    if row.use.parked.size:
+        return f"parked {phrases.gib(row.use.parked.size).removesuffix('.0')} GiB"
     others = {figure.framework: None for figure in row.use.figures if figure.framework != TENSORFLOW}
     policy = [phrases.plain(row.use.policy)] if row.use.policy else []
-    return ", ".join([*state, *policy, *map(phrases.plain, others)])
+    return ", ".join([*policy, *map(phrases.plain, others)])
 
 
 def _columns(words: tuple[str, str, str, str, str, str], width: int) -> str:

@@ -26,6 +26,8 @@ from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.decide import Frameworks
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING
+from tfgpu_magic.policy.process_state import ProcessState
+from tfgpu_magic.policy.promises import figures
 from tfgpu_magic.tell.page_json import note
 
 MIME = "application/vnd.tfgpu-magic.answer+json"
@@ -67,7 +69,7 @@ def state(words: str = "") -> ChooserAnswer:
         "policy": str(asked),
         "ceiling": str(RUNTIME.ceiling or ""),
         "chooses": asked.choice is not None,
-        "gpus": [_gpu(gpu) for gpu in shown.gpus if not gpu.mig],
+        "gpus": [_gpu(gpu, process) for gpu in shown.gpus if not gpu.mig],
         "error": snapshot.error or "",
         "asking": not snapshot.gpus and still_asked(),
     }
@@ -143,9 +145,10 @@ def _apply(do: Callable[[], Plan]) -> ChooserAnswer:
     return ChooserAnswer({**answer, "loads": loads, "said": heard.getvalue().strip()})
 
 
-def _gpu(gpu: Gpu) -> dict[str, object]:
+def _gpu(gpu: Gpu, process: ProcessState) -> dict[str, object]:
     """Return a GPU's facts. Unknown ones are absent."""
     facts = {"label": gpu.label, "name": gpu.name, "free": gpu.free, "total": gpu.most, "error": gpu.error}
+    facts["fits"] = None if gpu.free is None else max(figures(process.promises, gpu).clear, 0)
     if RUNTIME.ceiling is not None and gpu.most is not None:
         facts["most"] = RUNTIME.ceiling.bytes(gpu) if RUNTIME.ceiling.amounts else 0
     return {name: value for name, value in facts.items() if value is not None}

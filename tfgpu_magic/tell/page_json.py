@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from typing_extensions import NotRequired  # missing in Python 3.10; mypy always has it
 
     from tfgpu_magic.ground.report import Figure, LogicalGpu
-    from tfgpu_magic.ground.rows import ProcessRow, Share, Table
+    from tfgpu_magic.ground.rows import ProcessRow, Table
     from tfgpu_magic.machine.board.history import History
 
-VERSION = 7
+VERSION = 8
 """The version of the messages; a view of another version shows a notice."""
 LONGEST_NAME = 120
 """Characters of each name that are sent; views show fewer."""
@@ -40,7 +40,6 @@ PARTS: dict[str, dict[str, str]] = {
     "notebook": {"name": ""},
     "use": dict.fromkeys(("gpu", "logical"), ""),
     "waits": {"gpus": "", "since": "waits"},
-    "shares": {"who": ""},
 }
 """The records in a row whose fields are the row's own members, by their field's name; with the fields that are sent by
 another name than theirs, or by none. All others are sent as they are, and so is a field that a record comes to have."""
@@ -48,7 +47,6 @@ another name than theirs, or by none. All others are sent as they are, and so is
 Json: TypeAlias = "bool | float | str | Sequence[Json] | Mapping[str, Json]"
 WireGpu: TypeAlias = "dict[str, Json]"
 WireRow: TypeAlias = "dict[str, Json]"
-WireShare: TypeAlias = "dict[str, Json]"
 
 
 class WireNote(TypedDict):
@@ -90,15 +88,17 @@ class WireState(TypedDict):
 
 
 class Past(TypedDict):
-    """The history: times, and the most that was used of each GPU until the next; null where it was not known.
+    """The history: times, and the highest figures of each GPU from one to the next; null where they were not known.
 
     Attributes:
         times: the times.
-        used: the bytes, by GPU: one figure for each time.
+        used: the bytes used, by GPU: one figure for each time.
+        utilisation: the same in percent of the time in which kernels ran; absent if no GPU's is known.
     """
 
     times: list[float]
     used: dict[str, list[int | None]]
+    utilisation: NotRequired[dict[str, list[int | None]]]
 
 
 class OwnHours(TypedDict):
@@ -225,13 +225,13 @@ def past(history: History, *, seconds: float = 3600.0, most: int = 300) -> Past:
     first = bisect_left(times, times[-1] - seconds) if times else 0
     step = max(1, -(-(len(times) - first) // most))
     chosen = range(first, len(times), step)
-    return {
-        "times": [round(times[index], 1) for index in chosen],
-        "used": {
-            name: [_highest(figures[index : index + step]) for index in chosen]
-            for name, figures in history.used.items()
-        },
-    }
+
+    def highest(series: Mapping[str, Sequence[int | None]]) -> dict[str, list[int | None]]:
+        return {name: [_highest(figures[at : at + step]) for at in chosen] for name, figures in series.items()}
+
+    told = highest({name: figures for name, figures in history.utilisation.items() if set(figures) != {None}})
+    found = {"times": [round(times[index], 1) for index in chosen], "used": highest(history.used)}
+    return cast("Past", found | _without_none({"utilisation": told or None}))
 
 
 def _highest(figures: Iterable[int | None]) -> int | None:
@@ -316,16 +316,11 @@ def _sensors(sensors: Mapping[str, float | None]) -> dict[str, int]:
     return {name: round(value) for name, value in sensors.items() if value is not None}
 
 
-def _shares(shares: Iterable[Share]) -> dict[str, WireShare]:
-    return {share.who: as_json(share, "shares") for share in shares}
-
-
 SENT: dict[str, Callable[[Any], Json]] = {
     "also": _names,
     "figures": _figures,
     "logical": _logical,
     "sensors": _sensors,
-    "shares": _shares,
 }
 """What makes JSON of those fields that are more than a text, a number or a record."""
 

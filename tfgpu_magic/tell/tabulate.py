@@ -43,6 +43,7 @@ SPARE_AFTER, SPARE = 300.0, 256 * BINARY["MiB"]
 ROOM_IS_NEWS = 30.0
 """Seconds for which views tell that a process has the room for which it has waited."""
 
+_OWN = ("this", "mine")
 _SEVERAL = 2**32
 """What is taken from the number of another user's row, which stands for several pids, so that it is no process's."""
 
@@ -100,8 +101,8 @@ def make(snapshot: Snapshot, facts: ProcessFacts) -> Table:
         whose = OTHERS if foreign and gpu.listed else UNLISTED[why]  # the note says what others are
         rest = None if _holds_unknown(rows) else gpu.rest(row.known or 0 for row in rows)
         named = gpu._replace(name=(gpu.name or "N/A").removeprefix("NVIDIA "))
-        shares = _shares(gpu, rows, whose if rest else "", facts.this)
-        gpus.append(GpuRow(gpu=named, own=own.get(gpu.label, NOT_REPORTED), shares=shares))
+        others = _others(gpu, rows, whose if rest else "")
+        gpus.append(GpuRow(gpu=named, own=own.get(gpu.label, NOT_REPORTED), others=others))
         processes.extend([*rows, *([_unlisted(gpu.label, whose, why, rest)] if rest else [])])
     unnamed = any(row.owner.who == "unknown" and not row.owner.silent and row.owner.pid for row in processes)
     return Table(
@@ -271,28 +272,20 @@ def _unlisted(gpu: str, text: str, why: _Unlisted, held: int) -> ProcessRow:
     return ProcessRow(process=Process(gpu, held=held), owner=owner, unlisted=why)
 
 
-def _shares(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str, this: str) -> tuple[Share, ...]:
-    """Return whose a GPU's memory is, in the order of `ShareOf`; nothing where that is unknown.
+def _others(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str) -> Share | None:
+    """Return what is used of a GPU and by no process of mine; None where that is nothing or unknown.
 
-    Memory in use that no process of mine holds is others', or is called what that is for which no process is listed
-    (`unlisted`). Where the list or a process's memory is unknown, it may belong to any process.
+    It is called what that is for which no process is listed (`unlisted`). Where the list or a process's memory is
+    unknown, it may belong to any process.
     """
     if gpu.used is None or not gpu.total or gpu.mig:
-        return ()
-    sizes = {"this": 0, "mine": 0, "others": 0}
-    for row in rows:
-        sizes[row.owner.who if row.owner.who in sizes else "others"] += row.known or 0
-    rest = gpu.used - sizes["this"] - sizes["mine"]
+        return None
+    own, theirs = (sum(row.known or 0 for row in rows if (row.owner.who in _OWN) is mine) for mine in (True, False))
     if gpu.total == gpu.limit:
-        sizes["others"] = 0  # what is used in the cgroup is told, and others' rows may be of other cgroups
-    listed = [row.owner for row in rows if row.owner.who not in sizes and row.known and sizes["others"]]
+        theirs = 0  # what is used in the cgroup is told, and others' rows may be of other cgroups
+    listed = [row.owner for row in rows if row.owner.who not in _OWN and row.known and theirs]
     names = [{"other": OTHERS, "gone": ENDED}.get(owner.who, owner.text) for owner in listed]
     names = list(dict.fromkeys(filter(None, (*names, unlisted))))
-    others = UNLISTED["untold"] if _holds_unknown(rows) or not gpu.listed else ", ".join(names) or OTHERS
-    found = (
-        Share(who="this", text=this, size=sizes["this"]),
-        Share(who="mine", text="yours, elsewhere", size=sizes["mine"]),
-        Share(who="others", text=others, size=max(sizes["others"], rest)),
-        Share(who="free", text="free", size=gpu.free if gpu.free is not None else max(0, gpu.total - gpu.used)),
-    )
-    return tuple(share for share in found if share.size)
+    text = UNLISTED["untold"] if _holds_unknown(rows) or not gpu.listed else ", ".join(names) or OTHERS
+    size = max(theirs, gpu.used - own)
+    return Share(text=text, size=size) if size else None

@@ -5,7 +5,6 @@ import { KernelAPI, ServerConnection } from '@jupyterlab/services';
 import type { NotebookPanel } from '@jupyterlab/notebook';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { cut } from '../view/format';
-import type { Actions } from '../view/options';
 import { waits } from '../view/row';
 import type { Row } from '../view/wire';
 import { kernelOf, nameOf } from './current';
@@ -15,7 +14,7 @@ import { rowOf } from './kernel-rows';
 import { post } from './network';
 import type { IGpuMemory } from './tokens';
 
-export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): Required<Actions> {
+export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): IGpuMemory['actions'] {
   const { app, trans, stream, settings } = memory;
   const { kernels, sessions, serverSettings } = app.serviceManager;
   const asked = new Asked(stream);

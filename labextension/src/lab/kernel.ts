@@ -14,6 +14,8 @@ export interface Gpu {
   total?: number;
   /** The most that a ceiling leaves of it, in bytes. */
   most?: number;
+  /** The largest limit that fits beside what others hold and are promised, in bytes. */
+  fits?: number;
   error?: string;
 }
 

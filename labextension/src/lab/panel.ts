@@ -8,6 +8,7 @@ import { TabPanel, Widget } from '@lumino/widgets';
 import { html, nothing, render } from 'lit-html';
 import { mount, type View } from '../view/mount';
 import type { Options } from '../view/options';
+import type { Row } from '../view/wire';
 import { chipIcon, CHOOSE, OPEN, type IGpuMemory } from './tokens';
 
 /** The view, in a box that scrolls, above a button for the current notebook. */
@@ -26,14 +27,14 @@ export class Panel extends Widget {
     this.box.tabIndex = -1; // the view gives it the focus of what is gone
     this.foot.className = 'tfgpu-panel-foot';
     this.node.append(this.box, this.foot);
-    app.commands.commandChanged.connect(this.drawFoot);
-    this.drawFoot(app.commands);
     this.options = {
       trans,
       actions,
       ordered: order => settings.keep({ order }),
       spanned: span => settings.keep({ span })
     };
+    app.commands.commandChanged.connect(this.drawFoot);
+    this.drawFoot(app.commands);
     settings.follow(({ unit, order, span, others, history, notes, sensors }) =>
       this.set({ unit, order, span, show: { others, history, notes, sensors } })
     );
@@ -49,6 +50,10 @@ export class Panel extends Widget {
   private drawFoot = (commands: CommandRegistry, changed?: CommandRegistry.ICommandChangedArgs): void => {
     if (changed && changed.id !== CHOOSE) {
       return;
+    }
+    const chooses = commands.hasCommand(CHOOSE);
+    if (chooses !== 'choose' in (this.options.actions ?? {})) {
+      this.set({ actions: { ...this.memory.actions, ...(chooses && { choose: this.choose }) } });
     }
     const named = { named: true };
     const obstacle = commands.isEnabled(CHOOSE, named) ? '' : commands.caption(CHOOSE, named);
@@ -68,6 +73,8 @@ export class Panel extends Widget {
       this.foot
     );
   };
+
+  private choose = ({ kernel = '' }: Row): void => void this.memory.app.commands.execute(CHOOSE, { kernel });
 
   override dispose(): void {
     this.look(false);

@@ -18,7 +18,7 @@ export interface IGpuMemory {
   /** What is open in this page; null where the application has no such documents. */
   notebooks: INotebookTracker | null;
   consoles: IConsoleTracker | null;
-  actions: Required<Actions>;
+  actions: Required<Omit<Actions, 'choose'>>;
   /** Opens the panel; null where that is disabled. */
   readonly open: (() => void) | null;
 }

@@ -40,7 +40,7 @@ export function gpuView(data: GpuData, look: Look): TemplateResult {
       ${guard([gpu, look.version], () => header(label, gpu, look))} ${bar(gpu, entries, look)}
       ${
         look.show.history
-          ? guard([history.edition(part, look.span), gpu.total, look.version], () =>
+          ? guard([history.of(look.span).edition(part), gpu.total, look.version], () =>
               trace(gpu.uuid ?? label, gpu, history, look)
             )
           : nothing
@@ -162,7 +162,7 @@ export function parts(gpu: Gpu, entries: readonly Entry[]): { parts: Part[]; who
       mine.push({ key, what: 'own', row, size, count: 1 });
     }
   }
-  const others: Part = { key: 'others', what: 'others', size: gpu.shares?.others?.size ?? 0, count: 0 };
+  const others: Part = { key: 'others', what: 'others', size: gpu.others?.size ?? 0, count: 0 };
   const free: Part = { key: 'free', what: 'free', size: gpu.free ?? 0, count: 0 };
   const shown = [...mine, small, others, free].filter(part => part.size > 0);
   const sum = shown.reduce((size, part) => size + part.size, 0);
@@ -198,7 +198,7 @@ function partName({ what, row, count }: Part, gpu: Gpu, { trans }: Look): string
     case 'small':
       return trans._n('%1 smaller one of yours', '%1 smaller ones of yours', count);
     case 'others':
-      return gpu.shares?.others?.text.replace(/^others$/, () => trans.__('others')) ?? '';
+      return gpu.others?.text.replace(/^others$/, () => trans.__('others')) ?? '';
     case 'free':
       return trans.__('free');
   }

@@ -1,4 +1,4 @@
-// What was used of each GPU in the last ten minutes and in the last hour: bounded records, and their lines.
+// The use of each GPU in the last ten minutes and in the last hour: bounded records, and their lines.
 // Pure but for `append` and `fill`.
 
 import type { Past, State } from './wire';
@@ -17,12 +17,11 @@ const LEAST = 0.02;
 /** Points at most in a line: more than a panel's pixels show nothing new. */
 const DRAWN = 240;
 
-/** A known time. */
-export interface Point {
-  time: number;
-  /** Bytes; null where they were not known. */
-  used: number | null;
-}
+/** What is recorded of a GPU: the bytes that are used, and in percent, for how much of the time it computes. */
+export type What = 'used' | 'utilisation';
+
+/** A known time, and the figures then; null where they were not known. */
+export type Point = { time: number } & Record<What, number | null>;
 
 export class History {
   /** Replace everything, as a full message does. */
@@ -35,53 +34,8 @@ export class History {
     this.tracks.forEach(track => track.append(state));
   }
 
-  /**
-   * Return a number that changes as often as a drawing of the line shows something new.
-   *
-   * @param part - from 0 to 1: lines with different parts are drawn again at different times.
-   */
-  edition(part: number, span: Span = 600): string {
-    return this.track(span).edition(part);
-  }
-
-  /**
-   * Draw a GPU's line as an SVG path in a box.
-   *
-   * @param key - the GPU's uuid, or its label.
-   * @param total - the value at the top of the box, in bytes.
-   * @param width - the width of the box, which is the whole span; the newest point is at its right.
-   * @param height - the height of the box.
-   * @returns the path; empty where the line would stay at the bottom.
-   */
-  path(key: string, total: number, width: number, height: number, span: Span = 600): string {
-    return this.track(span).path(key, total, width, height);
-  }
-
-  /** The most that was used of a GPU; undefined where nothing is known. */
-  most(key: string, span: Span = 600): number | undefined {
-    return this.track(span).most(key);
-  }
-
-  /**
-   * Return what was used of a GPU at a place of its line.
-   *
-   * @param place - from 0, at the left, to 1, which is now.
-   * @returns the nearest point; null where there is none near.
-   */
-  at(key: string, place: number, span: Span = 600): Point | null {
-    return this.track(span).at(key, place);
-  }
-
-  /** The times of the last ten minutes, and what was used then. */
-  get times(): readonly number[] {
-    return this.track(600).times;
-  }
-
-  get used(): ReadonlyMap<string, readonly (number | null)[]> {
-    return this.track(600).used;
-  }
-
-  private track(span: Span): Track {
+  /** The record of a span. */
+  of(span: Span): Track {
     return this.tracks.find(track => track.span === span)!;
   }
 
@@ -89,7 +43,7 @@ export class History {
 }
 
 /** The record of one span. */
-class Track {
+export class Track {
   constructor(readonly span: Span) {
     this.step = span / DRAWN;
   }
@@ -102,10 +56,10 @@ class Track {
       last = far ? time : last;
       return far ? [index] : [];
     });
+    const series = (all: Past['used'] = {}): Series =>
+      new Map(Object.entries(all).map(([key, values]) => [key, chosen.map(index => values[index] ?? null)]));
     this.times = chosen.map(index => past.times[index]!);
-    this.used = new Map(
-      Object.entries(past.used).map(([key, values]) => [key, chosen.map(index => values[index] ?? null)])
-    );
+    this.series = { used: series(past.used), utilisation: series(past.utilisation) };
     this.fills += 1;
     this.trim();
   }
@@ -121,28 +75,42 @@ class Track {
     this.forget(state.time);
     const before = this.times.length;
     this.times.push(state.time);
-    for (const label of Object.keys(state.gpus)) {
-      const gpu = state.gpus[label]!;
-      const key = gpu.uuid ?? label;
-      let values = this.used.get(key);
-      if (!values) {
-        values = [];
-        this.used.set(key, values);
-      }
-      while (values.length < before) {
-        values.push(null);
-      }
-      values[before] = gpu.used ?? null;
+    for (const [label, { uuid, used, sensors }] of Object.entries(state.gpus)) {
+      this.add(this.series.used, uuid ?? label, before, used);
+      this.add(this.series.utilisation, uuid ?? label, before, sensors?.['utilisation']);
     }
     this.trim();
   }
 
+  private add(series: Series, key: string, index: number, value: number | undefined): void {
+    const values = series.get(key) ?? [];
+    series.set(key, values);
+    while (values.length < index) {
+      values.push(null);
+    }
+    values[index] = value ?? null;
+  }
+
+  /**
+   * Return a text that changes as often as a drawing of the lines shows something new.
+   *
+   * @param part - from 0 to 1: lines with different parts are drawn again at different times.
+   */
   edition(part: number): string {
     return `${this.fills} ${Math.floor(this.end / this.step + part)}`;
   }
 
-  path(key: string, total: number, width: number, height: number): string {
-    const values = this.used.get(key);
+  /**
+   * Draw a GPU's line as an SVG path in a box.
+   *
+   * @param key - the GPU's uuid, or its label.
+   * @param total - the value at the top of the box: bytes, or percent.
+   * @param width - the width of the box, which is the whole span; the newest point is at its right.
+   * @param height - the height of the box.
+   * @returns the path; empty where nothing is known, or the line of what is used would stay at the bottom.
+   */
+  path(what: What, key: string, total: number, width: number, height: number): string {
+    const values = this.series[what].get(key);
     if (!values || total <= 0) {
       return '';
     }
@@ -156,7 +124,7 @@ class Track {
         pen = false;
         continue;
       }
-      any ||= value > LEAST * total;
+      any ||= what === 'utilisation' || value > LEAST * total;
       const x = width * (1 - (this.end - this.times[from]!) / this.span);
       const y = 1 + (height - 2) * (1 - Math.min(1, value / total));
       path += `${pen ? 'L' : 'M'}${x.toFixed(1)} ${y.toFixed(1)}`;
@@ -165,10 +133,17 @@ class Track {
     return any ? path : '';
   }
 
-  most(key: string): number | undefined {
-    return highest(this.used.get(key) ?? [], 0, this.times.length) ?? undefined;
+  /** The highest figure of a GPU; undefined where nothing is known. */
+  most(what: What, key: string): number | undefined {
+    return highest(this.series[what].get(key) ?? [], 0, this.times.length) ?? undefined;
   }
 
+  /**
+   * Return the figures of a GPU at a place of its line.
+   *
+   * @param place - from 0, at the left, to 1, which is now.
+   * @returns the nearest point; null where there is none near.
+   */
   at(key: string, place: number): Point | null {
     const wanted = this.end - this.span * (1 - place);
     let low = 0;
@@ -184,7 +159,12 @@ class Track {
     if (time === undefined || Math.abs(time - wanted) > NEAR * this.step) {
       return null;
     }
-    return { time, used: this.used.get(key)?.[index] ?? null };
+    const { used, utilisation } = this.series;
+    return { time, used: used.get(key)?.[index] ?? null, utilisation: utilisation.get(key)?.[index] ?? null };
+  }
+
+  private get all(): Series[] {
+    return Object.values(this.series);
   }
 
   /** The time of the newest point. */
@@ -200,7 +180,7 @@ class Track {
     }
     if (count < this.times.length) {
       this.times.length = count;
-      this.used.forEach(values => values.splice(count));
+      this.all.forEach(series => series.forEach(values => values.splice(count)));
       this.fills += 1;
     }
   }
@@ -216,10 +196,12 @@ class Track {
       cut += 1;
     }
     this.times.splice(0, cut);
-    for (const [key, values] of this.used) {
-      values.splice(0, cut);
-      if (values.every(value => value === null)) {
-        this.used.delete(key);
+    for (const series of this.all) {
+      for (const [key, values] of series) {
+        values.splice(0, cut);
+        if (values.every(value => value === null)) {
+          series.delete(key);
+        }
       }
     }
   }
@@ -228,8 +210,10 @@ class Track {
   private step: number;
   private fills = 0;
   times: number[] = [];
-  used = new Map<string, (number | null)[]>();
+  series: Record<What, Series> = { used: new Map(), utilisation: new Map() };
 }
+
+type Series = Map<string, (number | null)[]>;
 
 /** Seconds by which a state may be older than the record without the clock having been set back. */
 const BACK = 2;

@@ -70,6 +70,7 @@ class Drawing {
       unit: options.unit ?? 'GiB',
       order: options.order ?? 'held',
       span: options.span ?? 600,
+      use: options.use ?? false,
       show: { others: true, history: true, notes: true, sensors: true, ...options.show },
       actions: options.actions ?? {},
       current: options.current,
@@ -130,6 +131,10 @@ class Drawing {
       const span = next(this.look.span);
       this.set({ span });
       this.options.spanned?.(span);
+      return;
+    }
+    if (what === 'use') {
+      this.set({ use: !this.look.use });
       return;
     }
     const label = button?.dataset['label'];

@@ -8,6 +8,8 @@ import type { Row } from './wire';
 /** The actions on the kernel behind a row. A missing one is not offered. */
 export interface Actions {
   open?: (row: Row) => void;
+  /** Choose how much GPU memory the notebook may take. */
+  choose?: (row: Row) => void;
   restart?: (row: Row) => void;
   shutDown?: (row: Row) => void;
   /** End an isolated cell or call, and nothing else of its notebook; or a notebook's wait for room. */
@@ -35,6 +37,8 @@ export interface Options {
   span?: Span;
   /** Called when the user chose another span. */
   spanned?: (span: Span) => void;
+  /** Whether the history shows how much each GPU computes, too; the user can choose that. */
+  use?: boolean;
   show?: Shown;
   actions?: Actions;
   /** The path of the user's current notebook. */
@@ -51,6 +55,7 @@ export interface Look {
   unit: Unit;
   order: Order;
   span: Span;
+  use: boolean;
   show: Required<Shown>;
   actions: Actions;
   current: string | undefined;

@@ -96,12 +96,13 @@ function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
   const name = html`<bdi>${cut(row.owner, SHOWN)}</bdi>`;
   return html`<li class="tfgpu-view-row${kinds}" data-key=${key} aria-current=${seen.current ? 'true' : nothing}>
     <span class="tfgpu-view-key ${quiet ? 'tfgpu-view-rest' : toneClass(seen.tone)}" aria-hidden="true"></span>
-    ${
-      actions.open && row.path !== undefined
-        ? html`<button class="tfgpu-view-owner" type="button" data-do="open" title=${about}>${name}</button>`
-        : html`<span class="tfgpu-view-owner" title=${about}>${name}</span>`
-    }
-    <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${stateText(row, seen.now, trans)}</span>
+    <span class="tfgpu-view-who"
+      >${
+        actions.open && row.path !== undefined
+          ? html`<button class="tfgpu-view-owner" type="button" data-do="open" title=${about}>${name}</button>`
+          : html`<span class="tfgpu-view-owner" title=${about}>${name}</span>`
+      } <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${stateText(row, seen.now, trans)}</span></span
+    >
     ${buttons(row, actions, trans)}
     <span class="tfgpu-view-held">${withUnit(row.held, unit)}</span>
     ${detail(row, unused, look)}
@@ -129,6 +130,9 @@ export function canEnd(row: Row): boolean {
 
 const sign = (inside: TemplateResult): TemplateResult =>
   html`<svg class="tfgpu-view-icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">${inside}</svg>`;
+
+/** Two sliders. */
+const CHOOSE = sign(svg`<path d="M2 5h5.5m3.5 0h3M2 11h2.500m3.5 0h6M9.250 3v4M6.250 9v4" />`);
 
 /** An arrow around. */
 const RESTART = sign(svg`<path d="M12.6 6.2A5 5 0 1 0 13 8.6M13.2 2.8v3.6H9.6" />`);
@@ -161,6 +165,7 @@ function buttons(row: Row, actions: Actions, trans: Translation): unknown {
     all = [button('stop', trans.__('Stop %1…', name), STOP)];
   } else {
     all = [
+      button('choose', trans.__('Set memory of %1…', name), CHOOSE),
       button('restart', trans.__('Restart the kernel of %1…', name), RESTART),
       button('shutDown', trans.__('Shut down the kernel of %1…', name), SHUT_DOWN)
     ];

@@ -2,7 +2,7 @@
 // Unknown values are absent; sizes are bytes, times seconds since the epoch. Texts are English.
 
 /** The version of the messages that this code reads. */
-export const VERSION = 7;
+export const VERSION = 8;
 
 export type Who = 'this' | 'mine' | 'other' | 'gone' | 'unknown';
 
@@ -34,8 +34,8 @@ export interface Gpu {
   policy?: string;
   /** TensorFlow's logical GPUs on it, in TensorFlow's order; absent when hidden. */
   logical?: string;
-  /** Whose the memory is: `this` notebook's, `mine` elsewhere, `others`', or `free`. */
-  shares?: Record<string, Share>;
+  /** What is used of it, and by no process of mine; absent where that is nothing or unknown. */
+  others?: Share;
 }
 
 /** One process on one GPU, or all of another user's there, or all that could not be named together. */
@@ -138,12 +138,14 @@ export interface State {
   rows: Record<string, Row>;
 }
 
-/** The history: times, and the most that was used of each GPU until the next; null where it was not known. */
+/** The history: times, and the highest figures of each GPU from one to the next; null where they were not known. */
 export interface Past {
   /** The times. */
   times: number[];
-  /** The bytes, by GPU: one figure for each time. */
+  /** The bytes used, by GPU: one figure for each time. */
   used: Record<string, (number | null)[]>;
+  /** The same in percent of the time in which kernels ran; absent if no GPU's is known. */
+  utilisation?: Record<string, (number | null)[]>;
 }
 
 /** What the user's processes have held of this machine's GPUs since a time. */

@@ -220,9 +220,7 @@ function shared(state) {
   const others = (label, { used }) => used - of(label).reduce((sum, row) => sum + (row.held ?? 0), 0);
   const gpus = Object.entries(state.gpus).map(([label, gpu]) => [
     label,
-    gpu.used === undefined
-      ? gpu
-      : { ...gpu, shares: { others: { text: 'others', size: Math.max(0, others(label, gpu)) } } }
+    gpu.used === undefined ? gpu : { ...gpu, others: { text: 'others', size: Math.max(0, others(label, gpu)) } }
   ]);
   return { ...state, gpus: Object.fromEntries(gpus) };
 }
@@ -235,13 +233,19 @@ export const STATES = Object.fromEntries(
 
 export function past(state, now, seconds = 600) {
   const times = Array.from({ length: seconds }, (_, index) => now - seconds + index);
-  const used = {};
+  const [used, utilisation] = [{}, {}];
   for (const [label, gpu] of Object.entries(state.gpus)) {
     used[gpu.uuid ?? label] = times.map((_, index) =>
       gpu.used === undefined || (index > 250 && index < 270)
         ? null
         : gpu.used * (index < 200 ? 0.3 : 0.7 + 0.3 * Math.sin(index / 40) ** 2)
     );
+    if (gpu.sensors) {
+      const { utilisation: now } = gpu.sensors;
+      utilisation[gpu.uuid ?? label] = times.map((_, index) =>
+        index < 200 ? 0 : Math.round(now * (index % 97 > 60 ? 0.4 : 1))
+      );
+    }
   }
-  return { times, used };
+  return { times, used, utilisation };
 }

@@ -1,4 +1,4 @@
-"""What was used of each GPU in the last hour: a line of JSON a second, and one in ten seconds before that."""
+"""The use of each GPU in the last hour: a line of JSON a second, and one in ten seconds before that."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ _EARLY = 0.5  # seconds: readings are late by a little, and the next one may be 
 _MOST_NEW = 600  # points that are added before old ones are cut
 _LARGEST = 2**26  # bytes
 
-Points = dict[float, "dict[str, int | None]"]
+Points = dict[float, "dict[str, tuple[int | None, int | None]]"]  # of each GPU the bytes used, and its utilisation
 
 
 class History(NamedTuple):
-    """The bytes used of each GPU, over time.
+    """The bytes used of each GPU and its utilisation, over time.
 
     Attributes:
         times: seconds since the epoch, rising; about a second apart in the last 10 minutes, about 10 s before.
         used: for each UUID (label, where a GPU has none) as many figures as `times`: bytes, or None when unknown.
+        utilisation: the same in percent.
     """
 
     times: tuple[float, ...] = ()
     used: Mapping[str, tuple[int | None, ...]] = MappingProxyType({})
+    utilisation: Mapping[str, tuple[int | None, ...]] = MappingProxyType({})
 
 
 class HistoryWriter:
@@ -64,9 +66,9 @@ class HistoryWriter:
         now = snapshot.time
         if not snapshot.gpus or 0 <= now - self._last < _EVERY - _EARLY:
             return
-        line = _line(now, {gpu.uuid or gpu.label: gpu.used for gpu in snapshot.gpus})
+        line = _line(now, {gpu.uuid or gpu.label: (gpu.used, gpu.utilisation) for gpu in snapshot.gpus})
         if now < self._last or self._new >= _MOST_NEW:  # where the clock was set back, later points are in the future
-            kept = [_line(at, used) for at, used in _kept(_points(self._place), now).items()]
+            kept = [_line(at, point) for at, point in _kept(_points(self._place), now).items()]
             os.close(self._place.rewrite(HISTORY, b"".join([*kept, line])))
             self._new = 0
         else:
@@ -77,8 +79,9 @@ class HistoryWriter:
 def read(place: BoardDirectory) -> History:
     """Return the history; lines that are not whole are left out, and a file that is not the user's own."""
     points = _points(place)
-    names = dict.fromkeys(name for used in points.values() for name in used)
-    return History(tuple(points), {name: tuple(used.get(name) for used in points.values()) for name in names})
+    names = dict.fromkeys(name for point in points.values() for name in point)
+    pairs = {name: [point.get(name, (None, None)) for point in points.values()] for name in names}
+    return History(tuple(points), *({name: tuple(one[at] for one in pairs[name]) for name in names} for at in (0, 1)))
 
 
 def _points(place: BoardDirectory) -> Points:
@@ -92,7 +95,8 @@ def _points(place: BoardDirectory) -> Points:
     for line in lines:
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
             point = json.loads(line)
-            found[float(point["time"])] = {name: used and int(used) for name, used in point["used"].items()}
+            pairs = {name: [one if one is None else round(one) for one in pair] for name, pair in point["gpus"].items()}
+            found[float(point["time"])] = {name: (used, use) for name, (used, use) in pairs.items()}
     return dict(sorted(found.items()))
 
 
@@ -100,15 +104,15 @@ def _kept(points: Points, now: float) -> Points:
     """Return the points of the last hour, from which those are left out that are closer than they need be."""
     found: Points = {}
     last = 0.0
-    for at, used in points.items():
+    for at, point in points.items():
         if now - KEPT_FOR <= at < now and (at >= now - FINE_FOR or at - last >= COARSE - _EARLY):
-            found[at], last = used, at
+            found[at], last = point, at
     return found
 
 
-def _line(at: float, used: Mapping[str, int | None]) -> bytes:
+def _line(at: float, point: Mapping[str, tuple[int | None, float | None]]) -> bytes:
     """Return a point's line, after an end of the line before: that may be half a line, where the disk was full."""
-    return f"\n{json.dumps({'time': at, 'used': used}, separators=(',', ':'))}".encode()
+    return f"\n{json.dumps({'time': at, 'gpus': point}, separators=(',', ':'))}".encode()
 
 
 def _append(place: BoardDirectory, line: bytes) -> None:

@@ -44,7 +44,7 @@ export function words(choice: Choice, asked: Asked): string {
   const drops = memory === 'everything' && asked.policy !== '';
   const parts = drops ? ['default'] : [];
   if (gpu === PICK) {
-    parts.push(memory === 'limit' ? `pick --need ${size}` : 'pick');
+    parts.push('pick');
   } else if (gpu !== ALL) {
     parts.push(`visible ${gpu}`);
   } else if (asked.chooses && !drops) {
@@ -91,28 +91,48 @@ export function isCell(source: string): boolean {
   return first === LOAD && /^%(tf_)?gpu /.test(second ?? '') && !rest.length;
 }
 
+const MIB = 2 ** 20;
 const GIB = 2 ** 30;
 
-/** The GPU whose figures a choice is measured by: of several the smallest; of a pick the one with most free memory. */
+/** The GPU whose figures a choice is measured by: of several the one where least fits; of a pick, where most does. */
 export function measure(gpus: readonly Gpu[], gpu: string): Gpu | null {
   const known = gpus.filter(one => one.total !== undefined);
   if (gpu === ALL) {
-    return least(known, one => one.total!);
+    return least(known, one => one.fits ?? one.total!);
   }
-  return gpu === PICK ? least(known, one => -(one.free ?? 0)) : (known.find(one => one.label === gpu) ?? null);
+  return gpu === PICK
+    ? least(known, one => -(one.fits ?? one.free ?? 0))
+    : (known.find(one => one.label === gpu) ?? null);
 }
 
 function least(gpus: readonly Gpu[], size: (gpu: Gpu) => number): Gpu | null {
   return gpus.reduce<Gpu | null>((best, one) => (best && size(best) <= size(one) ? best : one), null);
 }
 
-/** The most that can be asked of a GPU, in a unit; an amount is never less than `step`. */
+/** The most that can be asked of a GPU, in a unit: what fits, under the ceiling; where nothing fits, what there is. */
 export function most(gpu: Gpu | null, unit: Unit): number {
-  const share = gpu?.most === undefined ? 1 : gpu.most / gpu.total!;
-  // A ceiling is whole MiB, which may be a little less than the amount that it was said with.
-  return unit === '%' || !gpu
-    ? Math.floor(100 * share + 0.1)
-    : Math.floor(((gpu.total! * share) / GIB) * 10 + 0.02) / 10;
+  return Math.min(highest(gpu, unit), fitting(gpu, unit) || Infinity);
+}
+
+/** What bounds an amount: the ceiling, or what fits; null where it is the GPU itself. */
+export function bound(gpu: Gpu | null, unit: Unit): 'ceiling' | 'fits' | null {
+  const top = most(gpu, unit);
+  return gpu?.most !== undefined && top === highest(gpu, unit) ? 'ceiling' : top === fitting(gpu, unit) ? 'fits' : null;
+}
+
+/** The largest limit that fits; 0 where none does, or that is not known. */
+function fitting(gpu: Gpu | null, unit: Unit): number {
+  return gpu?.fits === undefined ? 0 : steps(gpu.fits, gpu, unit);
+}
+
+/** The most that a ceiling leaves: it is whole MiB, which may be a little less than the amount that it was said with. */
+function highest(gpu: Gpu | null, unit: Unit): number {
+  return gpu ? steps((gpu.most ?? gpu.total!) + MIB, gpu, unit) : 100;
+}
+
+/** A size in whole steps of a unit. */
+function steps(size: number, gpu: Gpu, unit: Unit): number {
+  return unit === '%' ? Math.min(100, Math.floor((100 * size) / gpu.total!)) : Math.floor((10 * size) / GIB) / 10;
 }
 
 /** The step of the amounts in a unit. */

@@ -1,19 +1,26 @@
 // The chooser's command: below the panel, in the palette, and by its schema in the toolbar of notebooks.
 
 import type { ICommandPalette } from '@jupyterlab/apputils';
+import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import { CurrentNotebook, nameOf, obstacle } from '../current';
 import { chipIcon, CHOOSE, type IGpuMemory } from '../tokens';
 import { choosePolicy } from './dialog';
+import { ofKernel, opened } from './target';
 
 export function addChooser(memory: IGpuMemory, palette: ICommandPalette | null): void {
   const { app, trans, stream, notebooks } = memory;
   const current = new CurrentNotebook(app.shell, notebooks);
   const why = (): string => obstacle(current, trans);
   let choosing = false;
-  const choose = async (): Promise<void> => {
-    if (current.notebook && !choosing) {
-      choosing = true; // a second click opens no second dialog
-      await choosePolicy(current.notebook, memory).finally(() => (choosing = false));
+  const choose = async ({ kernel }: ReadonlyPartialJSONObject): Promise<void> => {
+    if (choosing) {
+      return; // a second click opens no second dialog
+    }
+    const other = typeof kernel === 'string' && ofKernel(memory, kernel);
+    const target = other || (current.notebook && opened(current.notebook));
+    if (target) {
+      choosing = true;
+      await choosePolicy(target, memory).finally(() => (choosing = false));
     }
   };
   let absent = false;
@@ -28,11 +35,12 @@ export function addChooser(memory: IGpuMemory, palette: ICommandPalette | null):
       args: {
         type: 'object',
         properties: {
-          named: { type: 'boolean', description: 'Whether the label names the notebook; it is hidden without one' }
+          named: { type: 'boolean', description: 'Whether the label names the notebook; it is hidden without one' },
+          kernel: { type: 'string', description: 'The id of a kernel, in place of that of the current notebook' }
         }
       }
     },
-    isEnabled: () => !why(),
+    isEnabled: ({ kernel }) => kernel !== undefined || !why(),
     isVisible: ({ named }) => !absent && (!named || current.notebook !== null),
     execute: choose
   });

@@ -9,7 +9,6 @@ import { render } from 'lit-html';
 import { cut, type Unit } from '../../view/format';
 import type { Row } from '../../view/wire';
 import { failed } from '../actions';
-import { kernelOf, nameOf } from '../current';
 import { ending, SHOWN } from '../ending';
 import { restart } from '../kernel';
 import { rowOf } from '../kernel-rows';
@@ -17,6 +16,7 @@ import type { IGpuMemory } from '../tokens';
 import { cell, isCell, line } from './choice';
 import { form, prose, type Hands } from './form';
 import { ChooserModel } from './model';
+import type { Target } from './target';
 
 /** Characters of a notification; JupyterLab cuts a longer one. */
 const NOTIFICATION = 140;
@@ -25,49 +25,53 @@ const NOTIFICATION = 140;
 const BRIEF = 40;
 
 /** Let the user choose a policy for a notebook. */
-export async function choosePolicy(notebook: NotebookPanel, memory: IGpuMemory): Promise<void> {
+export async function choosePolicy(target: Target, memory: IGpuMemory): Promise<void> {
   const { stream, trans } = memory;
-  const dialog = dialogOf(notebook, memory);
+  const dialog = dialogOf(target, memory);
   stream.want('chooser', 'processes'); // what a restart gives back is among the rows
   try {
     await dialog.model.open(); // it is shown once the kernel has answered, so that the focus is at the choice
     await dialog.launch();
   } catch (error) {
-    await failed(trans.__('The GPU memory of %1 was not set', cut(nameOf(notebook), SHOWN)), error);
+    await failed(trans.__('The GPU memory of %1 was not set', cut(target.name, SHOWN)), error);
   } finally {
     stream.want('chooser', false);
+    target.dispose();
   }
 }
 
 /** The dialog with its surroundings: what a restart costs, and how it is done. */
-function dialogOf(notebook: NotebookPanel, memory: IGpuMemory): ChooserDialog {
+function dialogOf(target: Target, memory: IGpuMemory): ChooserDialog {
   const { stream, trans, settings } = memory;
   const unit = (): Unit => settings.now.unit;
-  const id = (): string => kernelOf(notebook)?.id ?? '';
+  const id = (): string => target.kernel()?.id ?? '';
   // An idle kernel: it was asked just now, and what its row may say of that is no news.
-  const row = (): Row => ({ ...rowOf(memory, id(), notebook.context.path), state: 'idle' });
+  const row = (): Row => ({ ...rowOf(memory, id(), target.path), state: 'idle' });
   const model = new ChooserModel({
     trans,
-    kernel: () => kernelOf(notebook),
+    kernel: target.kernel,
     loss: () => ending(row(), stream.state, unit(), trans),
     restart: first => restart(memory, id(), first)
   });
-  return new ChooserDialog(new Chooser(model, notebook, unit, trans), trans, nameOf(notebook));
+  return new ChooserDialog(new Chooser(model, target, unit, trans), trans, target.name);
 }
 
 /** Draws the chooser's model, and puts the words where they are wanted. */
 class Chooser extends Widget {
   constructor(
     readonly model: ChooserModel,
-    private notebook: NotebookPanel,
+    target: Target,
     private unit: () => Unit,
     private trans: TranslationBundle
   ) {
     super();
     this.addClass('tfgpu-choose');
-    const { sessionContext } = notebook;
-    sessionContext.statusChanged.connect(this.follow);
-    this.disposed.connect(() => sessionContext.statusChanged.disconnect(this.follow));
+    const { notebook, statusChanged } = target;
+    statusChanged.connect(this.follow);
+    this.disposed.connect(() => statusChanged.disconnect(this.follow));
+    if (notebook) {
+      this.hands.insert = () => this.insert(notebook);
+    }
     model.changed.connect(this.draw, this);
     this.draw();
   }
@@ -100,19 +104,19 @@ class Chooser extends Widget {
     copy: () => {
       Clipboard.copyToSystem(line(this.model.state.words));
       this.model.note(this.trans.__('Copied'));
-    },
-    insert: () => {
-      const { widgets, model } = this.notebook.content;
-      const source = cell(this.model.state.words);
-      const first = widgets[0]?.model.sharedModel;
-      if (first && isCell(first.getSource())) {
-        first.setSource(source);
-      } else {
-        model?.sharedModel.insertCell(0, { cell_type: 'code', source, metadata: {} });
-      }
-      this.model.note(this.trans.__('It is the first cell'));
     }
   };
+
+  private insert({ content: { widgets, model } }: NotebookPanel): void {
+    const source = cell(this.model.state.words);
+    const first = widgets[0]?.model.sharedModel;
+    if (first && isCell(first.getSource())) {
+      first.setSource(source);
+    } else {
+      model?.sharedModel.insertCell(0, { cell_type: 'code', source, metadata: {} });
+    }
+    this.model.note(this.trans.__('It is the first cell'));
+  }
 }
 
 class ChooserDialog extends Dialog<unknown> {

@@ -3,7 +3,7 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { share, withUnit, type Translation, type Unit as Shown } from '../../view/format';
 import type { Facts, Gpu, Outcome } from '../kernel';
-import { ALL, bytes, line, measure, most, PICK, STEP, type Choice, type Memory } from './choice';
+import { ALL, bound, bytes, line, measure, most, PICK, STEP, type Choice, type Memory } from './choice';
 
 /** All that a drawing needs. */
 export interface Form {
@@ -25,7 +25,8 @@ export interface Hands {
   take: (words: string) => void;
   again: () => void;
   copy: () => void;
-  insert: () => void;
+  /** Absent where the notebook is not open in this page. */
+  insert?: () => void;
 }
 
 export function form(state: Form, hands: Hands, unit: Shown, trans: Translation): TemplateResult {
@@ -59,7 +60,9 @@ function standing({ facts, notice, loss }: Form, { again }: Hands, trans: Transl
   }
   const now = facts.policy
     ? html`<p>${trans.__('In force:')} <code>${facts.policy}</code></p>`
-    : html`<p>${trans.__('No policy is set: TensorFlow takes nearly all that is free of each GPU it uses.')}</p>`;
+    : html`<p>
+        ${trans.__('No policy is set: the defaults of TensorFlow, PyTorch and JAX hold. TensorFlow takes nearly all that is free.')}
+      </p>`;
   const held = facts.ceiling
     ? html`${now}
         <p>
@@ -102,10 +105,10 @@ function gpus({ choice }: Form, facts: Facts, { choose }: Hands, unit: Shown, tr
   </fieldset>`;
 }
 
-/** A GPU's memory: what is used of it is filled. */
+/** A GPU's memory: what is free of it is filled. */
 function bar({ free, total }: Gpu): unknown {
-  const used = free === undefined || !total ? 0 : Math.max(0, 100 - (100 * free) / total);
-  return html`<span class="tfgpu-choose-bar" aria-hidden="true"><span style="width:${used.toFixed(0)}%"></span></span>`;
+  const part = free === undefined || !total ? 0 : Math.min(100, (100 * free) / total);
+  return html`<span class="tfgpu-choose-bar" aria-hidden="true"><span style="width:${part.toFixed(0)}%"></span></span>`;
 }
 
 function free(gpu: Gpu, unit: Shown, trans: Translation): string {
@@ -117,10 +120,10 @@ function memories(form: Form, facts: Facts, hands: Hands, unit: Shown, trans: Tr
   const names: [Memory, string][] = [
     ['growth', trans.__('As it is needed (growth)')],
     ['limit', trans.__('No more than a limit')],
-    ['everything', trans.__("All that is free (TensorFlow's own way)")]
+    ['everything', trans.__("The frameworks' defaults: TensorFlow takes all that is free")]
   ];
   return html`<fieldset class="tfgpu-choose-group">
-    <legend>${trans.__('Memory that TensorFlow takes')}</legend>
+    <legend>${trans.__('Memory that each framework takes')}</legend>
     ${names.map(
       ([memory, name]) =>
         html`<label class="tfgpu-choose-option">
@@ -171,6 +174,12 @@ function limit(choice: Choice, facts: Facts, hands: Hands, shown: Shown, trans: 
   const [size, percent] = gpu ? [bytes(choice, gpu), (100 * bytes(choice, gpu)) / gpu.total!] : [undefined, undefined];
   const both = percent === undefined ? `${amount} ${unit}` : `${withUnit(size, shown)} · ${Math.round(percent)}%`;
   const [least, top] = [STEP[unit], most(gpu, unit)];
+  const highest = `${top}${unit === '%' ? '%' : ` ${unit}`}`;
+  const end = {
+    ceiling: trans.__('At most %1: limited by the ceiling `%2`', highest, facts.ceiling),
+    fits: trans.__('At most %1 fits now', highest),
+    none: ''
+  }[bound(gpu, unit) ?? 'none'];
   const typed = (event: Event): void => {
     const input = event.target as HTMLInputElement;
     if (input.validity.valid) {
@@ -209,7 +218,9 @@ function limit(choice: Choice, facts: Facts, hands: Hands, shown: Shown, trans: 
       <option value="%" ?selected=${unit === '%'}>%</option>
     </select>
     <span class="tfgpu-choose-range">${trans.__('%1 to %2, in steps of %3', least, top, least)}</span>
-    <span class="tfgpu-choose-both">${gpu ? trans.__('%1 of GPU %2', both, gpu.label) : ''}</span>
+    <span class="tfgpu-choose-both"
+      >${gpu ? prose([trans.__('%1 of GPU %2', both, gpu.label), end].filter(Boolean).join('. ')) : ''}</span
+    >
     ${ticked(trans.__('Take it as it is needed, and not at once'), choice.grow, grow => hands.choose({ grow }))}
   </div>`;
 }
@@ -219,15 +230,19 @@ function wording({ words, done }: Form, { copy, insert }: Hands, trans: Translat
   return html`<div class="tfgpu-choose-wording">
     <code class="tfgpu-choose-words">${line(words)}</code>
     <button type="button" class="tfgpu-choose-button" data-do="copy" @click=${copy}>${trans.__('Copy')}</button>
-    <button
-      type="button"
-      class="tfgpu-choose-button"
-      data-do="insert"
-      title=${trans.__('So that it is in force whenever the notebook runs')}
-      @click=${insert}
-    >
-      ${trans.__('Insert as First Cell')}
-    </button>
+    ${
+      insert
+        ? html`<button
+            type="button"
+            class="tfgpu-choose-button"
+            data-do="insert"
+            title=${trans.__('So that it is in force whenever the notebook runs')}
+            @click=${insert}
+          >
+            ${trans.__('Insert as First Cell')}
+          </button>`
+        : nothing
+    }
     <span class="tfgpu-choose-done" role="status">${done}</span>
   </div>`;
 }

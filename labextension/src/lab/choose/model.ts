@@ -166,7 +166,9 @@ export class ChooserModel {
   choose(changed: Partial<Choice>): void {
     const { facts } = this.form;
     const choice = { ...this.form.choice, ...changed };
-    choice.amount = allowed(choice.amount, choice.unit, this.measure(choice.gpu));
+    if (choice.memory === 'limit') {
+      choice.amount = allowed(choice.amount, choice.unit, this.measure(choice.gpu));
+    }
     const text = facts ? words(choice, facts) : '';
     const outcome = this.refused && text !== this.form.words ? null : this.form.outcome; // it is about other words
     this.set({ choice, words: text, outcome, done: '' });
