@@ -143,7 +143,7 @@ def test_the_chooser_and_the_panel_get_the_same_but_words(words: str, severity: 
     def sent() -> list[dict[str, Any]]:
         plan = planned(words, gpu(0, 80, 80, capability=(8, 0)))
         panel = page_json.state(replace(tables.BUSY, notes=(*plan.notes, msg("A {note}.", note="note"))))
-        return [chooser._plan(plan), dict(panel)]
+        return [chooser._describe(plan), dict(panel)]
 
     def wordless(facts: dict[str, Any]) -> dict[str, Any]:
         return {**facts, "notes": [note["severity"] for note in facts["notes"]]}
