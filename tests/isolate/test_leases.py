@@ -394,6 +394,19 @@ def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared:
             assert list(page.claims) == [1]
 
 
+def test_a_report_that_began_while_a_line_decided_leaves_its_claim_alone(shared: ClaimLedger) -> None:
+    shared.deciding.append(None)
+    with shared.turn() as page:
+        page.have(shared.slot, {"GPU-0": GIB})
+    before = shared.own()  # the report is made now: the policy is not applied yet, and it has nothing
+    shared.deciding.pop()
+    shared.renew(before, {})
+
+    claim = shared.own()
+    assert claim is not None
+    assert claim.had == {"GPU-0": GIB}
+
+
 def test_a_child_that_was_forked_has_none_of_its_parents_calls(shared: ClaimLedger) -> None:
     write(shared)
     if not (child := os.fork()):

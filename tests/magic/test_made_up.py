@@ -32,7 +32,7 @@ HOWL = Word(
     "says the cell",
     above=CellForm(
         (Flag("--loud", "N", "so loud"), Flag("--at", "NAMES", "at these")),
-        "WORDS",
+        "POLICY",
         msg("Write it."),
         "A wolf says the cell.",
     ),

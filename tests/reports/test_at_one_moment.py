@@ -53,6 +53,7 @@ class HeldNotebook:
 def _serve(address: str) -> int:
     """Run cells that come from a connection, in a thread; the other connection is that of the point."""
     cells, holds = Client(address), Client(address)
+    ledger.LOCK_TIMEOUT = PATIENCE  # a busy machine may hold the one that decides for longer than three seconds
     shown("%load_ext tfgpu_magic")
 
     def run() -> None:

@@ -35,7 +35,7 @@ def test_the_commands_are_those_of_the_grammar() -> None:
 
 def test_the_refusal_is_what_is_said() -> None:
     asked, _, said = _block("UsageError").partition("UsageError: ")
-    ask = f"import tfgpu_magic; tfgpu_magic.plan({asked.strip().partition('%tf_gpu ')[2]!r})"
+    ask = f"import tfgpu_magic; tfgpu_magic.apply({asked.strip().partition('%tf_gpu ')[2]!r})"
 
     with Machine.create("1x16GiB") as machine:
         for name in ("first.ipynb", "second.ipynb"):

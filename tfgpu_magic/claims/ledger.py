@@ -89,8 +89,8 @@ class ClaimLedger:
             return self._read()[0]
 
     def own(self) -> Claim | None:
-        """Return what this process itself has, as far as it knows."""
-        return self._page.own(self.slot)
+        """Return what this process itself has, as far as it knows; None while a decision is being made or applied."""
+        return None if self.deciding else self._page.own(self.slot)
 
     def renew(self, before: Claim | None, sizes: Mapping[str, int | None]) -> None:
         """Write what this process itself has into the ledger if that has changed, and none of its threads decides.

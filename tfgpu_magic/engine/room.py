@@ -119,8 +119,8 @@ class Wait:
             self._gpus = gpus
             self._report(Waits(gpus, self._since))
         LEDGER.want(gpus)
-        if left <= 0:
-            over = msg("There was no room within {time}.", time=phrases.seconds(self.limit or 0.0))
+        if self.limit is not None and left <= 0:
+            over = msg("There was no room within {time}.", time=phrases.seconds(self.limit))
             raise Refused(in_a_row([over, why.reason]), verdict=why.verdict, retryable=why.retryable)
         if first or self._live:
             head = in_a_row([self._head(self._since, left), _ENDS])

@@ -132,7 +132,7 @@ def read(line: str, magic: Magic = "tf_gpu") -> ParsedLine:
     if word.restart and WAIT in rest:
         arguments, flag, _ = _table()
         tokens = f"{name} {rest}".replace(";", " ; ").split()
-        flags, (name, *more) = arguments.parse(word.name, tokens, (flag,), "WORDS", word.forms)
+        flags, (name, *more) = arguments.parse(word.name, tokens, (flag,), "POLICY", word.forms)
         rest = " ".join(more)
     return ParsedLine(name, rest, restart, word, magic, flags)
 
