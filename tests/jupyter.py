@@ -257,7 +257,8 @@ def execute(client: BlockingKernelClient, code: str) -> str:
         content = message["content"]
         said.append(content.get("text") or content.get("data", {}).get("text/plain", "") or content.get("evalue", ""))
 
-    client.execute_interactive(code, timeout=120 * SLACK, output_hook=hear, stop_on_error=False)
+    reply = client.execute_interactive(code, timeout=120 * SLACK, output_hook=hear, stop_on_error=False)
+    assert reply["content"]["status"] != "aborted", "another request has failed, and this one was not run"
     return "".join(said)
 
 
