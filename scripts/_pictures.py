@@ -106,8 +106,9 @@ def _leave_past(scene: Scene) -> None:
         file = place.path / place.name(HISTORY)
     with file.open("a") as history:
         for second in range(600):
-            used = {gpu.uuid: past[second // 120] * GIB for gpu, past in zip(scene.machine.gpus(), _PAST, strict=True)}
-            history.write(f"\n{json.dumps({'time': time.time() - 600 + second, 'used': used})}")
+            pairs = zip(scene.machine.gpus(), _PAST, strict=True)
+            points = {gpu.uuid: (past[second // 120] * GIB, 0) for gpu, past in pairs}
+            history.write(f"\n{json.dumps({'time': time.time() - 600 + second, 'gpus': points})}")
 
 
 _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
