@@ -261,7 +261,7 @@ def test_jupyter_13_a_refusal_has_a_line_for_it(machine: Machine) -> None:
 MOVES = """
 from tfgpu_magic.machine.collector import read
 from tfgpu_magic.machine.driver.nvml import NvmlReader
-from tfgpu_magic.tell.tabulate import Known, make
+from tfgpu_magic.tell.tabulate import ProcessFacts, make
 from tfgpu_magic.machine.see import Watch
 from tfgpu_magic.simgpu import Machine
 
@@ -270,7 +270,7 @@ listed = read(reader, None, "graphics")
 neighbour = machine.add_neighbour("6GiB@0")
 for kind in ("memory", "lists"):
     listed = read(reader, listed, kind)
-    made = make(listed, Known())
+    made = make(listed, ProcessFacts())
     owners = [row.owner.text for row in made.processes if not row.process.pid]
     print(owners, made.gpus[0].others.text)
 machine.close()
