@@ -118,7 +118,7 @@ def test_a_job_has_the_notebooks_arrays_as_they_were_when_it_was_begun(book: Not
 
 def test_a_cell_that_is_stopped_before_it_begins_does_not(book: Notebook) -> None:
     ran = book.run(
-        "from tfgpu_magic.notebook.words import line\nrun = line.above('isolate', 'print(1)', get_ipython())\n"
+        "from tfgpu_magic.notebook.words import line\nrun = line.prepare('isolate', 'print(1)', get_ipython())\n"
         "run.__self__.running.stop()\nrun()"
     )
 
