@@ -554,6 +554,25 @@ def test_without_the_lock_a_decision_is_made_and_says_so(shared: ClaimLedger, mo
     assert own.number in ClaimLedger.read(shared).claims
 
 
+def test_what_renews_a_claim_in_the_background_keeps_no_line_waiting(
+    shared: ClaimLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "LOCK_TIMEOUT", float("inf"))
+    with other(OTHER.replace("print(", "    print(").replace("sys.stdin", "    sys.stdin")) as (holder, _, _):
+        os.kill(holder.pid, signal.SIGSTOP)
+        renews = threading.Thread(target=shared.renew, args=(None, WHOLE))
+        renews.start()
+        try:
+            until(lambda: not renews.is_alive())
+        finally:
+            os.kill(holder.pid, signal.SIGKILL)
+            renews.join()
+    shared.renew(shared.own(), WHOLE)
+    own = shared.own()
+    assert own is not None
+    assert own.number in ClaimLedger.read(shared).claims
+
+
 CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc")
 
 

@@ -100,7 +100,6 @@ def test_what_a_server_sends(tmp_path: Path) -> None:
         notebook = Notebook(server, "work.ipynb")
         for gpu in (0, 1):
             machine.sense(gpu, utilisation=7)
-        machine.use(notebook.pid, 7)
         cells = (
             "%load_ext tfgpu_magic",
             "%tf_gpu limit 1GiB",
@@ -108,15 +107,19 @@ def test_what_a_server_sends(tmp_path: Path) -> None:
             "%tf_gpu",
         )
         said = [f"In: {cell}\n{notebook.run(cell)}" for cell in cells]
+        machine.use(notebook.pid, 7)  # it holds memory now
 
         def snapshot() -> Any:
             with server.open("tfgpu-magic/snapshot") as answer:
                 return json.load(answer)
 
         def settled(one: Any) -> bool:
-            rows = one["state"].get("rows", {})
+            rows = one["state"].get("rows", {}).values()
+            own = [row for row in rows if row["owner"] == "work.ipynb"]
             return (
-                len(rows) == 4 and one["history"]["times"] and "busy" not in {row.get("state") for row in rows.values()}
+                len(rows) == 4
+                and [(row["utilisation"], row.get("state") != "busy") for row in own] == [(7, True)] * 2
+                and one["history"]["times"]
             )
 
         sent = until(snapshot, settled)

@@ -33,6 +33,8 @@ VERSION = 1
 """The version of what the file says; of another one nothing is read. The bytes that are locked are the same in all."""
 LOCK_TIMEOUT = 3.0
 """Seconds to wait for the lock. A process that has it longer is stopped, or hangs; the others go on without it."""
+_RENEWAL_TIMEOUT = 0.1
+"""Seconds that a thread in the background waits for it, which keeps the lines of its own process waiting meanwhile."""
 
 _HEAD = struct.Struct("<II")  # length and checksum of the JSON that follows
 _MAX_SIZE = 2**20  # bytes
@@ -56,18 +58,21 @@ class ClaimLedger:
         self._file, self._is_written = -1, True
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[Page]:
+    def turn(self, timeout: float | None = None) -> Iterator[Page]:
         """Yield the content under the lock, without the claims of processes that have ended; write what is changed.
 
         What cannot be written, as on a full disk, is not seen by other processes; this one keeps it, and writes it when
         it can. It does not write without the lock, which would undo what other processes write at the same time.
+
+        Args:
+            timeout: the most seconds to wait for the lock; None is `LOCK_TIMEOUT`.
 
         Raises:
             Refused: processes that live have written it in another version.
         """
         with self._alone:
             self._ensure_open()
-            locked = _lock(self._file, _MUTEX, LOCK_TIMEOUT)
+            locked = _lock(self._file, _MUTEX, LOCK_TIMEOUT if timeout is None else timeout)
             try:
                 page, before = self._read()
                 page.locked = locked
@@ -95,6 +100,8 @@ class ClaimLedger:
     def renew(self, before: Claim | None, sizes: Mapping[str, int | None]) -> None:
         """Write what this process itself has into the ledger if that has changed, and none of its threads decides.
 
+        Where another process has the lock, the next call writes it.
+
         Args:
             before: what it had when it was found what it has.
             sizes: that, as `Page.have` takes it.
@@ -102,7 +109,7 @@ class ClaimLedger:
         with contextlib.suppress(Refused), self._alone:
             self._ensure_open()
             if sizes != ({} if before is None else before.had) or not self._is_written:
-                with self.turn() as page:
+                with self.turn(_RENEWAL_TIMEOUT) as page:
                     if not self.deciding and page.own(self.slot) is before:
                         page.have(self.slot, sizes)
 
