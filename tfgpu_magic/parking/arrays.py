@@ -298,12 +298,13 @@ def _batches(arrays: Sequence[Movable]) -> Iterator[Sequence[Movable]]:
     """Yield arrays as room is asked for them: the one that is measured, then large ones alone, small ones together."""
     first = _measured(arrays)
     yield [first]
-    batch = list[Movable]()
+    batch, size = list[Movable](), 0
     for one in sorted((one for one in arrays if one is not first), key=lambda one: -one.size):
-        if batch and sum(other.size for other in batch) + one.size > _BATCH:
+        if batch and size + one.size > _BATCH:
             yield batch
-            batch = []
+            batch, size = [], 0
         batch.append(one)
+        size += one.size
     if batch:
         yield batch
 
