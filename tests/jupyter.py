@@ -112,6 +112,10 @@ class Server:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, cwd=self.home, env=environment, stderr=log, stdout=log)
 
+    def wait_until_it_answers(self) -> None:
+        until(lambda: self.process.poll() is not None or self.call("status"))
+        assert self.process.poll() is None, self.log.read_text()
+
     def stop(self) -> None:
         """End it and its kernels; one that waits for a kernel for good, as Jupyter Server may, is killed.
 
@@ -214,8 +218,7 @@ def configure(home: Path, **settings: object) -> None:
 def serving(machine: Machine | None, home: Path, **options: Any) -> Iterator[Server]:
     server = Server(machine, home, **options)
     try:
-        until(lambda: server.process.poll() is not None or server.call("status"))
-        assert server.process.poll() is None, server.log.read_text()
+        server.wait_until_it_answers()
         yield server
     finally:
         server.stop()

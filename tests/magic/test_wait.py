@@ -139,6 +139,7 @@ def test_a_notebook_goes_on_waiting_while_its_server_restarts(
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+    server.wait_until_it_answers()  # for the tests that follow
 
     assert ended == "ok"
 
