@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NoReturn, Protocol, TypeAlias
 
-from tfgpu_magic.ground.message import Message
+from tfgpu_magic.ground.message import Message, listed, msg
 from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy.memory import Amount, Figures
@@ -24,6 +24,41 @@ GpuRef: TypeAlias = int | str
 def reference(gpu: Gpu) -> GpuRef:
     """Return a policy's name for a known GPU: its number; for a MIG instance its UUID."""
     return gpu.index if gpu.instance is None else gpu.uuid or gpu.label
+
+
+def find(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu | Message:
+    """Return the GPU that is meant, or why there is none."""
+    if isinstance(ref, int):
+        matches = [gpu for gpu in gpus if gpu.index == ref and gpu.instance is None]
+    else:
+        same = [gpu for gpu in gpus if ref.lower() in ((gpu.uuid or "").lower(), gpu.label)]
+        number = ref.partition("-")[2]
+        if not same and number in {str(gpu.index) for gpu in gpus}:
+            return msg(
+                "{ref} may begin the UUID of any GPU. For nvidia-smi's GPU {number}, write {number}.",
+                ref=ref,
+                number=number,
+            )
+        matches = same or [gpu for gpu in gpus if (gpu.uuid or "").lower().startswith(ref.lower())]
+    if not matches:
+        return msg("There is no GPU {ref} here; there {are}.", ref=ref, are=_are(gpus))
+    if len(matches) > 1:
+        return msg("{ref} may be any of {count} GPUs; write more of its UUID.", ref=ref, count=len(matches))
+    if matches[0].mig:
+        instances = [gpu.label for gpu in gpus if gpu.index == matches[0].index and gpu.instance is not None]
+        return msg(
+            "GPU {ref} is in MIG mode; name an instance of it: {gpus}.",
+            ref=ref,
+            gpus=", ".join(instances) or "it has none",
+        )
+    return matches[0]
+
+
+def _are(gpus: Sequence[Gpu]) -> str | Message:
+    labels = [gpu.label for gpu in gpus]
+    if not labels:
+        return "are no GPUs"
+    return f"is GPU {labels[0]}" if len(labels) == 1 else msg("are GPUs {gpus}", gpus=listed(labels))
 
 
 class _BaseRequest(ABC):
@@ -370,6 +405,11 @@ class Policy:
     def choice(self) -> Choice | None:
         """The choice of the GPUs that are seen; of several the last."""
         return self.by_nature()[1]
+
+    def about(self, gpu: Gpu, gpus: Sequence[Gpu]) -> Memory | None:
+        """Return the request about the memory of one of these GPUs that counts: the last for it, or for every GPU."""
+        there = (request for request in reversed(self.memory) if request.gpu is None or find(request.gpu, gpus) == gpu)
+        return next(there, None)
 
     def then(self, later: Policy) -> Policy:
         """Return the policy with later requests added, which replace the earlier ones about the same."""
