@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NoReturn, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, NoReturn, TypeAlias
 
 from tfgpu_magic.ground.message import Message, listed, msg
 from tfgpu_magic.ground.snapshot import Gpu
@@ -222,46 +222,34 @@ class Sized(Memory):
         return replace(self, gpu=gpu)  # type: ignore[type-var]  # as above
 
 
-class Candidates(Protocol):
-    """The GPUs that a choice is made from, as things are now."""
+class Candidates(NamedTuple):
+    """The GPUs that a request picks from, as things are now.
 
-    @property
-    def claims(self) -> Mapping[str, float]:
-        """How many other kernels have picked each GPU, by UUID, with a tie-breaker below one; see `ProcessState`."""
+    Attributes:
+        given: the GPUs that this process may have.
+        useful: those of them that TensorFlow uses, and whose free memory is known.
+        claims: how many other kernels have picked each GPU, by UUID, with a tie-breaker below one; see `ProcessState`.
+        bound: the reason why there are no more GPUs than those that are given; None if none is hidden.
+    """
 
-    @property
-    def bound(self) -> Message | None:
-        """The reason why there are no more GPUs than those that are given; None if none is hidden."""
-
-    def named(self, ref: GpuRef) -> Gpu:
-        """Return the GPU that is meant.
-
-        Raises:
-            Refused: there is none, or it is unknown which.
-        """
-
-    def everything(self) -> Sequence[Gpu]:
-        """Return all GPUs that CUDA can show a process."""
-
-    def given(self, count: int) -> Sequence[Gpu]:
-        """Return the GPUs from which a process that needs so many may choose.
-
-        Raises:
-            Refused: they are unknown.
-        """
-
-    def useful(self, given: Sequence[Gpu]) -> Sequence[Gpu]:
-        """Return those of the given GPUs that TensorFlow uses, and whose free memory is known."""
-
-    @property
-    def note(self) -> Callable[[Message], None]:
-        """Tells the user something of the choice."""
+    given: Sequence[Gpu]
+    useful: Sequence[Gpu]
+    claims: Mapping[str, float]
+    bound: Message | None
 
 
 class Choice(_BaseRequest):
-    """A request on which GPUs TensorFlow sees, and in which order."""
+    """A request on which GPUs TensorFlow sees, and in which order.
+
+    Attributes:
+        count: how many GPUs it picks.
+        or_cpu: whether TensorFlow uses the CPU if it can pick none.
+    """
 
     __slots__ = ()
+
+    count: int = 0
+    or_cpu: bool = False
 
     @property
     @abstractmethod
@@ -278,13 +266,14 @@ class Choice(_BaseRequest):
     def refs(self) -> Sequence[GpuRef]:
         """The GPUs that it names, in its order."""
 
-    @abstractmethod
-    def choose(self, gpus: Candidates) -> Sequence[Gpu]:
-        """Return the GPUs that TensorFlow is to see, in its order.
+    def pick(self, gpus: Candidates) -> Sequence[Gpu]:
+        """Return the GPUs that TensorFlow is to see, in its order, of a request that `picks`.
 
         Raises:
-            Refused: there are no such GPUs, or too few.
+            Refused: there are too few.
         """
+        del gpus
+        return ()
 
     @abstractmethod
     def settled(self, gpus: Sequence[GpuRef]) -> Choice:

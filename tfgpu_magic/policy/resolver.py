@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.ground.message import MAGIC, Message, msg
+from tfgpu_magic.ground.message import MAGIC, Message, in_lines, msg
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import Figures
-from tfgpu_magic.policy.policy import NOTHING, Choice, GpuRef, Memory, Policy, Request, find
+from tfgpu_magic.policy.policy import NOTHING, Candidates, Choice, GpuRef, Memory, Policy, Request, find
 from tfgpu_magic.policy.process_state import DEVICES, LEAST_MULTIPROCESSORS, ProcessState
 from tfgpu_magic.policy.requests.limit import Limit
 from tfgpu_magic.policy.requests.visible import Visible
@@ -148,7 +147,17 @@ def _choose(
     request: Choice, policy: Policy, snapshot: Snapshot, process: ProcessState, notes: list[Message]
 ) -> list[Gpu]:
     """Return the GPUs that a request makes TensorFlow see; add notes on them."""
-    gpus = list(request.choose(_ChoiceOfGpus(request, policy, snapshot, process, process.claims, notes.append)))
+    if request.everything:
+        gpus = _usable(snapshot.gpus)
+    else:
+        gpus = [_known(ref, request, policy, snapshot) for ref in request.refs]
+    if request.picks:
+        try:
+            gpus = list(request.pick(_candidates(request.count, snapshot, process)))
+        except Refused as error:
+            if not request.or_cpu:
+                raise
+            notes.append(in_lines((error.reason, "So TensorFlow uses the CPU.")))
     if request.refs:
         refusal.if_it_cannot_be_shown(gpus)
     if not process.frozen:
@@ -158,46 +167,25 @@ def _choose(
     return sorted(gpus, key=lambda gpu: order.index(str(gpu.uuid)))
 
 
-class _ChoiceOfGpus(NamedTuple):
-    """The GPUs that a request chooses from: `policy.Candidates`."""
-
-    request: Choice
-    policy: Policy
-    snapshot: Snapshot
-    process: ProcessState
-    claims: Mapping[str, float]
-    note: Callable[[Message], None]
-
-    @property
-    def bound(self) -> Message | None:
-        variable = self.process.outside.get(DEVICES)
-        if variable is None:
-            return None
-        return msg(
-            "{variable} was not set by {magic}, and leaves no other GPUs.",
-            variable=f"{DEVICES}={variable!r}",
-            magic=MAGIC,
-        )
-
-    def named(self, ref: GpuRef) -> Gpu:
-        return _known(ref, self.request, self.policy, self.snapshot)
-
-    def everything(self) -> Sequence[Gpu]:
-        return _usable(self.snapshot.gpus)
-
-    def given(self, count: int) -> Sequence[Gpu]:
-        """Return the GPUs that this process was given; if nothing restricts it, each MIG instance too."""
-        process, gpus = self.process, self.snapshot.gpus
-        if process.shown is None and DEVICES in process.outside:
-            raise refusal.order_unknown(process.outside[DEVICES])
-        if DEVICES in process.outside or process.frozen or not any(gpu.mig for gpu in gpus):
-            return _with(process.shown, self.snapshot)
+def _candidates(count: int, snapshot: Snapshot, process: ProcessState) -> Candidates:
+    """Return the GPUs that so many can be picked from; if nothing restricts this process, each MIG instance too."""
+    variable = process.outside.get(DEVICES)
+    if process.shown is None and variable is not None:
+        raise refusal.order_unknown(variable)
+    given = _with(process.shown, snapshot)
+    if variable is None and not process.frozen and any(gpu.mig for gpu in snapshot.gpus):
         # CUDA shows a process one instance, any that its variable names, and nothing beside it.
-        return [gpu for gpu in gpus if not gpu.mig and (gpu.instance is None or count == 1)]
-
-    def useful(self, given: Sequence[Gpu]) -> Sequence[Gpu]:
-        known = [gpu for gpu in given if not gpu.lost and gpu.free is not None]
-        return [gpu for gpu in known if not is_skipped(gpu, given, self.process)]
+        given = [gpu for gpu in snapshot.gpus if not gpu.mig and (gpu.instance is None or count == 1)]
+    known = [gpu for gpu in given if not gpu.lost and gpu.free is not None]
+    bound = msg(
+        "{variable} was not set by {magic}, and leaves no other GPUs.", variable=f"{DEVICES}={variable!r}", magic=MAGIC
+    )
+    return Candidates(
+        given=given,
+        useful=[gpu for gpu in known if not is_skipped(gpu, given, process)],
+        claims=process.claims,
+        bound=None if variable is None else bound,
+    )
 
 
 def _known(ref: GpuRef, request: Request, policy: Policy, snapshot: Snapshot) -> Gpu:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError, Refused
@@ -50,18 +50,11 @@ class Pick(Choice):
         """Whether GPUs must be there: it counts them."""
         return not self.or_cpu
 
-    def choose(self, gpus: Candidates) -> Sequence[Gpu]:
+    def pick(self, gpus: Candidates) -> Sequence[Gpu]:
         """Return the GPUs with most free memory; of equals those that the fewest kernels have picked."""
-        if self.or_cpu:
-            try:
-                return replace(self, or_cpu=False).choose(gpus)
-            except Refused as error:
-                gpus.note(in_lines((error.reason, "So TensorFlow uses the CPU.")))
-                return []
-        given = gpus.given(self.count)
-        enough = [gpu for gpu in gpus.useful(given) if (gpu.free or 0) >= self._needed(gpu)]
+        enough = [gpu for gpu in gpus.useful if (gpu.free or 0) >= self._needed(gpu)]
         if len(enough) < self.count:
-            raise self._too_few(len(enough), given, gpus.bound)
+            raise self._too_few(len(enough), gpus.given, gpus.bound)
         chosen: list[Gpu] = []
         while len(chosen) < self.count:
             left = [gpu for gpu in enough if gpu not in chosen]

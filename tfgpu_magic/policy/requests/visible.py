@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.ground.message import Line, msg
-from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.policy import arguments
-from tfgpu_magic.policy.policy import Candidates, Choice, GpuRef
+from tfgpu_magic.policy.policy import Choice, GpuRef
 from tfgpu_magic.policy.word import Word
 
 WORD = Word(
@@ -49,10 +48,6 @@ class Visible(Choice):
     def names_gpus(self) -> bool:
         """Whether it names any."""
         return bool(self.gpus)
-
-    def choose(self, gpus: Candidates) -> Sequence[Gpu]:
-        """Return its GPUs, in its order."""
-        return gpus.everything() if self.gpus is None else [gpus.named(ref) for ref in self.gpus]
 
     def settled(self, gpus: Sequence[GpuRef]) -> Visible:
         """Return the request itself: it names its GPUs already."""
