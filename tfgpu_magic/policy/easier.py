@@ -41,10 +41,11 @@ def easier(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Iterato
 
 def easier_memory(asked: Sequence[Memory], there: Sequence[Gpu], process: ProcessState) -> Iterator[Sequence[Memory]]:
     """Yield what is asked of these GPUs under the ceiling, then the same as caps, and then growth."""
-    kept: Sequence[Memory] = [request for request in asked if request.gpu is None or find(request.gpu, there) in there]
+    policy = Policy(tuple(asked)).among(lambda ref: find(ref, there) in there)
     if process.ceiling is not None:
         with contextlib.suppress(Refused):  # how much a GPU has is unknown, and growth is left
-            kept = process.ceiling.clamp(Policy(tuple(kept)), there).memory
+            policy = process.ceiling.clamp(policy, there)
+    kept = policy.memory
     if kept or not asked:
         yield kept
         yield [request.growing(on=True) if request.limited else request for request in kept]
