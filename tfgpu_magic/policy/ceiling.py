@@ -219,10 +219,9 @@ def _no_release(ceiling: Ceiling, allowed: Policy) -> Refused:
 
 def _no_gpu(ceiling: Ceiling, policy: Policy) -> Refused:
     """Return the error for requests for GPUs where none may be used."""
-    _, _, cpus = policy.by_nature()
     return Refused(
         in_lines([f"No GPU may be used here: the ceiling is `{ceiling}`.", *ceiling.flaws]).offering(
-            "\nAllowed:   ", [Policy((NO_GPU, *cpus))]
+            "\nAllowed:   ", [Policy((NO_GPU, *policy.cpus))]
         )
     )
 

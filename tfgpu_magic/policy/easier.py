@@ -29,7 +29,7 @@ LEAST_PART = 16
 def easier(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Iterator[Policy]:
     """Yield the policy, and then others, each further from it and easier to enforce than the one before."""
     yield policy
-    asked, wanted, cpus = policy.by_nature()
+    asked, wanted, cpus = policy.memory, policy.choice, policy.cpus
     if not snapshot.gpus:
         if snapshot.absent and cpus:
             yield Policy((Growth(), *cpus))
@@ -114,9 +114,8 @@ def similar(
 
 def _on_the_freest(words: Policy, asked: Memory, instead: Memory, pick: Pick) -> Iterator[Policy]:
     """Yield the policy for the GPU with most free memory, with another request about memory; not where GPUs differ."""
-    memory, _, cpus = words.by_nature()
-    if not any(request.limited and request != asked for request in memory):
-        yield Policy((pick, *cpus, instead.on_gpu(None)))
+    if not any(request.limited and request != asked for request in words.memory):
+        yield Policy((pick, *words.cpus, instead.on_gpu(None)))
 
 
 def _only(words: Policy, gpus: Sequence[Gpu]) -> Policy:

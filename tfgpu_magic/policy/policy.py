@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, NoReturn, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from tfgpu_magic.ground.message import Message, listed, msg
 from tfgpu_magic.ground.snapshot import Gpu
@@ -79,9 +79,10 @@ class _BaseRequest(ABC):
     def replaces(self, earlier: Request) -> bool:
         """Tell whether it replaces an earlier request. Differences GPU by GPU are left to `resolver`."""
 
-    @abstractmethod
     def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
         """Return the same for those of its GPUs that are there; None where nothing is left of it."""
+        del is_there
+        return self  # type: ignore[return-value]  # every request is of one of the natures
 
 
 class Memory(_BaseRequest):
@@ -239,32 +240,29 @@ class Candidates(NamedTuple):
 
 
 class Choice(_BaseRequest):
-    """A request on which GPUs TensorFlow sees, and in which order.
+    """A request on which GPUs TensorFlow sees, and in which order: all, those that it names, or those that it picks.
 
     Attributes:
+        picks: whether it depends on what is free now, so that only one process at a time may choose.
         count: how many GPUs it picks.
         or_cpu: whether TensorFlow uses the CPU if it can pick none.
     """
 
     __slots__ = ()
 
+    picks: ClassVar[bool] = False
     count: int = 0
     or_cpu: bool = False
 
     @property
-    @abstractmethod
-    def picks(self) -> bool:
-        """Whether it depends on what is free now, so that only one process at a time may choose."""
-
-    @property
-    @abstractmethod
     def everything(self) -> bool:
         """Whether all GPUs are seen, and none is named."""
+        return False
 
     @property
-    @abstractmethod
     def refs(self) -> Sequence[GpuRef]:
         """The GPUs that it names, in its order."""
+        return ()
 
     def pick(self, gpus: Candidates) -> Sequence[Gpu]:
         """Return the GPUs that TensorFlow is to see, in its order, of a request that `picks`.
@@ -275,9 +273,10 @@ class Choice(_BaseRequest):
         del gpus
         return ()
 
-    @abstractmethod
     def settled(self, gpus: Sequence[GpuRef]) -> Choice:
         """Return the choice that is in force once these GPUs were chosen."""
+        del gpus
+        return self
 
     @abstractmethod
     def easier(self, gpus: Sequence[GpuRef]) -> Iterator[Choice]:
@@ -288,24 +287,18 @@ class Choice(_BaseRequest):
         return isinstance(earlier, Choice)
 
 
+@dataclass(frozen=True, slots=True)
 class Cpus(_BaseRequest):
-    """A request on how many logical CPUs there are."""
+    """A request for so many logical CPUs, for trying a distribution strategy without a GPU."""
 
-    __slots__ = ()
+    count: int
 
-    @property
-    @abstractmethod
-    def count(self) -> int:
-        """The number of logical CPUs that TensorFlow is to make."""
+    def __str__(self) -> str:
+        return f"split {self.count} --cpu"
 
     def replaces(self, earlier: Request) -> bool:
         """Tell whether both divide the CPU."""
         return isinstance(earlier, Cpus)
-
-    def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
-        """Return itself, which needs no GPU."""
-        del is_there
-        return self
 
 
 class Reset(_BaseRequest):
@@ -318,18 +311,8 @@ class Reset(_BaseRequest):
         del earlier
         return True
 
-    def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
-        """Return itself, which needs no GPU."""
-        del is_there
-        return self
-
 
 Request: TypeAlias = Memory | Choice | Cpus | Reset
-
-
-def unknown(request: NoReturn) -> NoReturn:
-    """Mark code that no nature reaches: a nature that was forgotten before it is an error of the type checker."""
-    raise AssertionError(f"{request!r} is of no known nature")
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,33 +335,20 @@ class Policy:
     def __iter__(self) -> Iterator[Request]:
         return iter(self.requests)
 
-    def by_nature(self) -> tuple[tuple[Memory, ...], Choice | None, tuple[Cpus, ...]]:
-        """Return the requests about memory, the last choice of GPUs that are seen, and the requests about the CPU.
-
-        Code that makes one policy of another takes it apart with this, so that one more nature is an error of the type
-        checker there, and nothing is dropped.
-        """
-        memory: list[Memory] = []
-        choice: Choice | None = None
-        cpus: list[Cpus] = []
-        for request in self.requests:
-            match request:
-                case Memory():
-                    memory.append(request)
-                case Choice():
-                    choice = request
-                case Cpus():
-                    cpus.append(request)
-                case Reset():
-                    pass  # it is about what was asked before
-                case _:
-                    unknown(request)
-        return tuple(memory), choice, tuple(cpus)
-
     @property
     def memory(self) -> tuple[Memory, ...]:
         """The requests about the memory of GPUs."""
-        return self.by_nature()[0]
+        return tuple(request for request in self.requests if isinstance(request, Memory))
+
+    @property
+    def choice(self) -> Choice | None:
+        """The choice of the GPUs that are seen; of several the last."""
+        return next((request for request in reversed(self.requests) if isinstance(request, Choice)), None)
+
+    @property
+    def cpus(self) -> tuple[Cpus, ...]:
+        """The request about the CPU, if there is one."""
+        return tuple(request for request in self.requests if isinstance(request, Cpus))
 
     @property
     def of_any_framework(self) -> bool:
@@ -389,11 +359,6 @@ class Policy:
     def for_all(self) -> Policy:
         """Those of its requests about memory that can be asked of every framework."""
         return Policy(tuple(request for request in self.memory if request.of_any_framework))
-
-    @property
-    def choice(self) -> Choice | None:
-        """The choice of the GPUs that are seen; of several the last."""
-        return self.by_nature()[1]
 
     def about(self, gpu: Gpu, gpus: Sequence[Gpu]) -> Memory | None:
         """Return the request about the memory of one of these GPUs that counts: the last for it, or for every GPU."""

@@ -71,7 +71,7 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
     if not snapshot.gpus:
         why = snapshot.error or "The driver shows no GPU here."
         resolved.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
-    _, resolved.choice, cpus = together.by_nature()
+    resolved.choice, cpus = together.choice, together.cpus
     if resolved.choice is not None:
         resolved.seen = _choose(resolved.choice, policy, snapshot, process, resolved.notes)
     resolved.cpus = cpus[-1].count if cpus else None

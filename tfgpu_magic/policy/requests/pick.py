@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,8 +33,6 @@ class Pick(Choice):
     """The `count` GPUs with most free memory, each with at least `need` free; with `or_cpu`, else none."""
 
     picks: ClassVar[bool] = True
-    everything: ClassVar[bool] = False
-    refs: ClassVar[tuple[GpuRef, ...]] = ()
 
     count: int = 1
     need: Amount | None = None
@@ -73,11 +71,6 @@ class Pick(Choice):
         for need in dict.fromkeys((self.need, None)):
             for count in range(min(self.count, len(gpus)), 0, -1):
                 yield Pick(count, need, self.or_cpu)
-
-    def among(self, is_there: Callable[[GpuRef], bool]) -> Pick:
-        """Return the request itself, which names no GPU."""
-        del is_there
-        return self
 
     def _needed(self, gpu: Gpu) -> int:
         """Return the bytes that must be free: what is needed, and the context that comes with it."""

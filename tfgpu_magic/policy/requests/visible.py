@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.ground.message import Line, msg
@@ -24,8 +23,6 @@ WORD = Word(
 @dataclass(frozen=True, slots=True)
 class Visible(Choice):
     """Which GPUs TensorFlow sees, and in which order; None is all of them."""
-
-    picks: ClassVar[bool] = False
 
     gpus: tuple[GpuRef, ...] | None
 
@@ -48,11 +45,6 @@ class Visible(Choice):
     def names_gpus(self) -> bool:
         """Whether it names any."""
         return bool(self.gpus)
-
-    def settled(self, gpus: Sequence[GpuRef]) -> Visible:
-        """Return the request itself: it names its GPUs already."""
-        del gpus
-        return self
 
     def easier(self, gpus: Sequence[GpuRef]) -> Iterator[Visible]:
         """Give the choice of these GPUs."""
