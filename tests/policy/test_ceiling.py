@@ -86,6 +86,29 @@ def test_of_a_share_and_a_size_the_lower_holds_on_each_gpu() -> None:
     check(made, {"takes": ["limit 3 GiB, grows", "limit 2 GiB, grows"]})
 
 
+BIG = Gpu(index=1, uuid="GPU-1", name="T", total=80 * GIB, free=70 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("words", "most", "allowed"),
+    [
+        ("limit 6GiB", "limit 40%; limit 4GiB", "limit 0=40%; limit 1=4GiB"),
+        ("limit 6GiB --grow", "limit 40%", "limit 0=40% --grow; limit 1=6GiB --grow"),
+        ("limit 90%", "limit 40%", "limit 40%"),
+    ],
+)
+def test_on_gpus_that_differ_each_has_the_most_that_is_allowed_and_never_more_than_asked(
+    words: str, most: str, allowed: str
+) -> None:
+    gpus = (gpu(0, 7.5), BIG)
+    with pytest.raises(Refused) as refused:
+        plan(words, most, gpus)
+    near = decide(parse(words), snapshot(*gpus), kernel(*gpus, ceiling=read(most)), strict=False)
+
+    assert [way.words for way in refused.value.tries] == [allowed] == [str(near.asked)]
+    assert str(plan(allowed, most, gpus).asked) == allowed
+
+
 @pytest.mark.parametrize(
     ("earlier", "later", "takes"),
     [

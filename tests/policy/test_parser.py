@@ -18,12 +18,12 @@ from tfgpu_magic.notebook.words.table import in_notebooks
 from tfgpu_magic.policy.arguments import MOST_PARTS
 from tfgpu_magic.policy.memory import Percentage, amount_bytes
 from tfgpu_magic.policy.parser import parse
-from tfgpu_magic.policy.policy import Policy, Request
+from tfgpu_magic.policy.policy import Cpus, Policy, Request
 from tfgpu_magic.policy.requests.default import Default
 from tfgpu_magic.policy.requests.growth import Growth
 from tfgpu_magic.policy.requests.limit import Limit
 from tfgpu_magic.policy.requests.pick import Pick
-from tfgpu_magic.policy.requests.split import Split, SplitCpu
+from tfgpu_magic.policy.requests.split import Split
 from tfgpu_magic.policy.requests.visible import Visible
 
 sizes = st.integers(1, 10**14)
@@ -42,7 +42,7 @@ requests: st.SearchStrategy[Request] = st.one_of(
     st.sampled_from([Growth(), Growth(on=False), Growth(release=True)]),
     st.builds(Limit, amounts, maybe, st.booleans()),
     st.builds(Split, parts, maybe, st.booleans()),
-    st.builds(SplitCpu, st.integers(2, MOST_PARTS)),
+    st.builds(Cpus, st.integers(2, MOST_PARTS)),
     st.builds(Visible, st.none() | st.lists(gpus, unique=True, max_size=5).map(tuple)),
     st.builds(Pick, st.integers(1, MOST_PARTS), st.none() | amounts),
     st.just(Default()),

@@ -193,7 +193,7 @@ def settle(policy: Policy, devices: Sequence[Device]) -> Policy:
         for device in devices
         if device.words is not None
     ]
-    _, _, cpus = policy.by_nature()  # the other requests are in the devices
+    cpus = policy.cpus  # the other requests are in the devices
     return Policy((*cpus, chosen, *dict.fromkeys(memory)))
 
 

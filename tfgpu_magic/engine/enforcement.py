@@ -104,19 +104,14 @@ def enforce_configured(text: str, where: str, warn: Callable[[str], None] = impo
     if current_stage() is Stage.ABSENT:
         enforce(replace(waits(policy, RUNTIME.ceiling), configured=True))
     else:
-        _enforce_now(_configured)
+        enforce_nearest()
 
 
 def enforce_nearest() -> None:
-    """Enforce what can be had of the configured policy; where there is none, growth under the ceiling."""
-    if _configured is not None:
-        _enforce_now(_configured)
-    else:
+    """Enforce what can be had now of the configured policy; where there is none, growth under the ceiling."""
+    if (configured := _configured) is None:
         enforce_configured(str(GROWS), CEILING)
-
-
-def _enforce_now(configured: ConfiguredPolicy) -> None:
-    """Enforce as much of the policy as is possible now."""
+        return
     nobody = configured.where == CEILING
     why: Message | str | None
     quoted = "Memory growth under the ceiling" if nobody else f"`{configured.words}`, from {configured.where},"
@@ -230,7 +225,7 @@ def at_import() -> None:
     if plan is None or not plan.needs_tensorflow:
         return
     if plan.configured and _configured is not None:
-        _enforce_now(_configured)
+        enforce_nearest()
         return
     try:
         if (without := devices.without_gpu(device.gpu.label for device in plan.devices)) is not None:
@@ -247,7 +242,7 @@ def at_import() -> None:
         else:
             import_hook.warn(why)
         if _configured is not None:
-            _enforce_now(_configured)
+            enforce_nearest()
         return
     now = renew(plan, look(), waits=current_stage() is not Stage.READY) if plan.devices else plan
     new_notes = [note for note in now.notes if note not in plan.notes]

@@ -33,7 +33,7 @@ from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.policy import Policy
 from tfgpu_magic.policy.process_state import DEVICES
 from tfgpu_magic.policy.requests.growth import GROWS
-from tfgpu_magic.policy.resolver import is_skipped, resolve
+from tfgpu_magic.policy.resolver import is_skipped, resolve, shares
 
 T = TypeVar("T")
 
@@ -380,8 +380,8 @@ def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
     resolved = resolve(here, policy, snapshot, kernel)
     if resolved.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
         # CUDA shows a process one instance: any, if named.
-        resolved.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]
-    return iter([device for device in resolved.devices() if not is_skipped(device.gpu, resolved.seen, kernel)])
+        resolved = shares(here, policy, [str(gpu.uuid) for gpu in snapshot.gpus if not gpu.mig], snapshot, kernel)
+    return iter([device for device in resolved.devices if not is_skipped(device.gpu, resolved.seen, kernel)])
 
 
 def see() -> Snapshot:

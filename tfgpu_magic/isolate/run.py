@@ -330,7 +330,7 @@ def lease_of_own(run: Run) -> AbstractContextManager[Lease]:
     call = run.call
     if call.gpus != 0:
         return LEASES.lease(LeaseRequest(call.policy, call.gpus, lambda: not run.stopped))
-    _, _, cpus = engine.inherited().then(call.policy).by_nature()  # there is no GPU for the other requests
+    cpus = engine.inherited().then(call.policy).cpus  # there is no GPU for the other requests
     return contextlib.nullcontext(Lease(Policy(cpus), environment=showing(())))
 
 

@@ -27,7 +27,7 @@ from tfgpu_magic.policy.decide import Frameworks
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import NOTHING
 from tfgpu_magic.policy.process_state import ProcessState
-from tfgpu_magic.policy.promises import figures
+from tfgpu_magic.policy.promises import available
 from tfgpu_magic.tell.page_json import note
 
 MIME = "application/vnd.tfgpu-magic.answer+json"
@@ -148,7 +148,7 @@ def _apply(do: Callable[[], Plan]) -> ChooserAnswer:
 def _gpu(gpu: Gpu, process: ProcessState) -> dict[str, object]:
     """Return a GPU's facts. Unknown ones are absent."""
     facts = {"label": gpu.label, "name": gpu.name, "free": gpu.free, "total": gpu.most, "error": gpu.error}
-    facts["fits"] = None if gpu.free is None else max(figures(process.promises, gpu).clear, 0)
+    facts["fits"] = None if gpu.free is None else max(available(process.promises, gpu), 0)
     if RUNTIME.ceiling is not None and gpu.most is not None:
         facts["most"] = RUNTIME.ceiling.bytes(gpu) if RUNTIME.ceiling.amounts else 0
     return {name: value for name, value in facts.items() if value is not None}

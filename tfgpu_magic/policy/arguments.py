@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.ground import units
-from tfgpu_magic.ground.message import Message, in_a_row
 from tfgpu_magic.policy.memory import EXACT, Amount, Percentage
 from tfgpu_magic.policy.policy import GpuRef
 
@@ -23,40 +22,6 @@ _COUNT = r"[0-9]{1,4}"
 _INSTANCE = r"([0-9]{1,4})\.([0-9]{1,2})"
 _PERCENT = r"(?P<number>[0-9]{1,3}(?:\.[0-9]{1,6})?)%"
 _UUID = r"(?P<kind>GPU|MIG)-(?P<digits>[0-9a-f][0-9a-f/-]*)"
-
-
-def separate(tokens: Iterable[str], lacks: Mapping[str, str], usage: Message | str) -> tuple[list[str], dict[str, str]]:
-    """Separate flags from the rest.
-
-    Args:
-        tokens: the tokens of the line.
-        lacks: the flags, each with the error's text if its value is missing; "" for a flag that takes none.
-        usage: how the line is written, with which each error ends.
-
-    Returns:
-        The tokens that are neither a flag nor its value, and the flags with their values, "" where there is none.
-
-    Raises:
-        PolicyError: a flag is given twice, without its value, or with one that it does not take.
-    """
-    rest: list[str] = []
-    flags: dict[str, str] = {}
-    left = iter(tokens)
-    for token in left:
-        flag, equals, value = token.partition("=")
-        if flag not in lacks:
-            rest.append(token)
-            continue
-        if flag in flags:
-            raise PolicyError(f"{flag} is given twice.")
-        if equals and not lacks[flag]:
-            raise PolicyError(in_a_row((f"{flag} takes no value.", usage)))
-        if lacks[flag]:
-            value = value or next(left, "")
-            if not value or value.startswith("--"):
-                raise PolicyError(in_a_row((lacks[flag], usage)))
-        flags[flag] = value
-    return rest, flags
 
 
 def values(tokens: Sequence[str]) -> list[str]:

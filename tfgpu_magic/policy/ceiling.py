@@ -1,33 +1,29 @@
 """The ceiling: the most that each framework of a process may take of each GPU, whatever its user asks for. Pure.
 
-`resolver` holds what is taken of each GPU to it, whatever the policy is, so that no plan, no fallback and no isolated
-call is made without it. How a process comes by its ceiling is in `runtime`.
+`resolver` clamps every policy to it, so that no plan, no fallback and no isolated call is made without it. How a
+process comes by its ceiling is in `runtime`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
-from tfgpu_magic.ground.snapshot import Gpu
+from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy import arguments, parser
 from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_bytes, amount_text, capacity
-from tfgpu_magic.policy.policy import Choice, Memory, Policy, Request
+from tfgpu_magic.policy.policy import Choice, Memory, Policy, Request, reference
 from tfgpu_magic.policy.requests.growth import NO_LIMIT, Growth
 from tfgpu_magic.policy.requests.limit import Limit
 from tfgpu_magic.policy.requests.visible import Visible
 
 NO_GPU = Visible(())
 """The request that any ceiling allows."""
-
-_Figured: TypeAlias = Callable[[Gpu], Figures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,36 +63,40 @@ class Ceiling:
         """
         return Figures(gpu).bytes(self.amount(gpu))
 
-    def passed_by(self, request: Memory, figures: Figures) -> bool:
-        """Tell whether a request takes more of a GPU."""
-        return sum(request.sizes(figures)) > self.bytes(figures.gpu)
+    def over(self, policy: Policy, gpus: Sequence[Gpu]) -> list[tuple[Gpu, Memory]]:
+        """Return the GPUs of which a policy takes more, each with the request that does so.
 
-    def lowered(self, request: Memory, gpu: Gpu) -> Memory:
-        """Return the nearest request that takes no more of a GPU."""
+        Raises:
+            Refused: how much a request or the ceiling is depends on a figure that the driver does not report.
+        """
+        about = ((gpu, policy.about(gpu, gpus)) for gpu in gpus if self.amounts)
+        return [(gpu, one) for gpu, one in about if one and sum(one.sizes(Figures(gpu))) > self.bytes(gpu)]
+
+    def clamp(self, policy: Policy, gpus: Sequence[Gpu]) -> Policy:
+        """Return the nearest policy that takes no more of any of these GPUs; where they differ, GPU by GPU.
+
+        Raises:
+            Refused: as of `over`.
+        """
+        over = self.over(policy, gpus)
+        held: list[Request] = []
+        for request in policy:
+            if not isinstance(request, Memory):
+                held.append(request)
+            elif request.releases:
+                held.append(Growth() if gpus else request)
+            else:
+                about = [gpu for gpu in gpus if policy.about(gpu, gpus) == request]
+                counts = [self._lowered(request, gpu) if (gpu, request) in over else request for gpu in about]
+                if len({*counts}) > 1:
+                    held += [one.on_gpu(reference(gpu)) for gpu, one in zip(about, counts, strict=True)]
+                else:
+                    held += counts[:1] or [request]
+        return Policy(tuple(dict.fromkeys(held)))
+
+    def _lowered(self, request: Memory, gpu: Gpu) -> Memory:
         amount = self.amount(gpu)
         return request.within(amount) or Limit(amount, request.gpu, grow=request.grows)
-
-    def under(self, request: Memory, gpus: Sequence[Gpu], figures: _Figured) -> Memory:
-        """Return the nearest request that takes no more of any of these GPUs; itself where that is unknown."""
-        if request.releases:
-            return Growth()
-        with contextlib.suppress(Refused):
-            for gpu in gpus if self.amounts else ():
-                if self.passed_by(request, figures(gpu)):
-                    request = self.lowered(request, gpu)
-        return request
-
-    def clamped(self, request: Memory | None, figures: Figures, *, grows: bool) -> Memory:
-        """Return the request that counts on a GPU: a limit as high as the ceiling where nothing lower is asked.
-
-        Args:
-            request: what is asked of the GPU's memory; None where nothing is.
-            figures: the GPU.
-            grows: whether memory grows where no limit is asked.
-        """
-        if request is None or not request.limited:
-            return Limit(self.amount(figures.gpu), grow=grows)
-        return self.lowered(request, figures.gpu) if self.passed_by(request, figures) else request
 
     def lower_of(self, other: Ceiling) -> Ceiling:
         """Return a ceiling that is nowhere higher than either."""
@@ -109,29 +109,26 @@ class Ceiling:
         least = min(shares, key=lambda share: share.percent) if shares else None
         return Ceiling((*([] if least is None else [least]), *([min(sizes)] if sizes else [])), flaws)
 
-    def check(
-        self, words: Sequence[tuple[Gpu, Memory | None]], choice: Choice | None, policy: Policy, figures: _Figured
-    ) -> None:
-        """Check what is asked now; what was asked before is lowered.
+    def check(self, policy: Policy, choice: Choice | None, gpus: Sequence[Gpu], snapshot: Snapshot) -> None:
+        """Check what is asked now.
 
         Args:
-            words: the GPUs that are to be seen, each with the request about its memory.
-            choice: the request that decides which GPUs are seen.
             policy: what is asked now.
-            figures: returns a GPU's figures beside what others are promised of it.
+            choice: the request that decides which GPUs are seen.
+            gpus: those GPUs.
+            snapshot: all GPUs.
 
         Raises:
             Refused: it passes the ceiling, or cannot be held to any; the error has the nearest that can.
         """
-        if not self.amounts:
-            if policy.memory or (choice is not None and choice in policy.requests):
-                raise _no_gpu(self, policy)
-            return
-        now = [(gpu, request) for gpu, request in words if request is not None and request in policy.requests]
-        if asked := [(gpu, request) for gpu, request in now if self.passed_by(request, figures(gpu))]:
-            raise _too_high(self, asked, policy, figures)
-        if any(request.releases for _, request in now):
-            raise _no_release(self, policy)
+        if not (snapshot.gpus or snapshot.absent) and (choice is None or choice.everything):
+            raise _unknown(self, snapshot.error or "")
+        if gpus and not self.amounts and (policy.memory or choice in policy.requests):
+            raise _no_gpu(self, policy)
+        if over := self.over(policy, gpus):
+            raise _too_high(self, over, self.clamp(policy, gpus))
+        if gpus and any(request.releases for request in policy.memory):
+            raise _no_release(self, self.clamp(policy, gpus))
 
     def notes(self, capped: Sequence[Gpu], *, grows: bool) -> Iterator[Message]:
         """Give notes on what it does to a policy.
@@ -150,14 +147,6 @@ class Ceiling:
                 gpus=", ".join(gpu.label for gpu in capped),
                 what="memory grows up to it" if grows else "so much is taken",
             )
-
-    def unknown(self, why: str) -> Refused:
-        """Return the error for GPUs of which nothing is known, so that nothing can be held under it."""
-        return Refused(
-            in_a_row((f"The ceiling here is `{self}`, and it cannot be held now.", why)).offering(
-                "\nWithout a GPU:   ", [NO_GPU]
-            )
-        )
 
 
 def read(text: str) -> Ceiling:
@@ -208,22 +197,19 @@ def safe(text: str, where: str) -> Ceiling:
         return Ceiling(held.amounts, (flaw,))
 
 
-def _too_high(ceiling: Ceiling, asked: Sequence[tuple[Gpu, Memory]], policy: Policy, figures: _Figured) -> Refused:
+def _too_high(ceiling: Ceiling, asked: Sequence[tuple[Gpu, Memory]], allowed: Policy) -> Refused:
     """Return the error for requests that pass the ceiling, with the policy in which they do not."""
-    lower_ones: Mapping[Request, Memory] = {r: ceiling.lowered(r, gpu) for gpu, r in asked}
     alike: dict[str, list[str]] = {}
     for gpu, request in asked:
-        wanted, most = request.wanted(request.sizes(figures(gpu))), _most(ceiling, gpu)
+        wanted, most = request.wanted(request.sizes(Figures(gpu))), _most(ceiling, gpu)
         what = f"{wanted}, and the ceiling is {most}."
         alike.setdefault(what, []).append(gpu.label)
     lines = [f"GPU {', '.join(labels)}: {what}" for what, labels in alike.items()]
-    allowed = Policy(tuple(dict.fromkeys(lower_ones.get(request, request) for request in policy)))
     return Refused(in_lines([*lines, *ceiling.flaws]).offering("\nThe most that is allowed:   ", [allowed]))
 
 
-def _no_release(ceiling: Ceiling, policy: Policy) -> Refused:
+def _no_release(ceiling: Ceiling, allowed: Policy) -> Refused:
     """Return the error for memory that is to be given back, which nothing can hold under the ceiling."""
-    allowed = Policy(tuple(Growth() if isinstance(r, Memory) and r.releases else r for r in policy))
     return Refused(
         in_lines([in_a_row((f"The ceiling here is `{ceiling}`.", NO_LIMIT)), *ceiling.flaws]).offering(
             "\nUp to the ceiling:   ", [allowed]
@@ -233,10 +219,18 @@ def _no_release(ceiling: Ceiling, policy: Policy) -> Refused:
 
 def _no_gpu(ceiling: Ceiling, policy: Policy) -> Refused:
     """Return the error for requests for GPUs where none may be used."""
-    _, _, cpus = policy.by_nature()
     return Refused(
         in_lines([f"No GPU may be used here: the ceiling is `{ceiling}`.", *ceiling.flaws]).offering(
-            "\nAllowed:   ", [Policy((NO_GPU, *cpus))]
+            "\nAllowed:   ", [Policy((NO_GPU, *policy.cpus))]
+        )
+    )
+
+
+def _unknown(ceiling: Ceiling, why: str) -> Refused:
+    """Return the error for GPUs of which nothing is known, so that nothing can be held under it."""
+    return Refused(
+        in_a_row((f"The ceiling here is `{ceiling}`, and it cannot be held now.", why)).offering(
+            "\nWithout a GPU:   ", [NO_GPU]
         )
     )
 

@@ -17,7 +17,7 @@ from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset, reference
 from tfgpu_magic.policy.process_state import GROWTH, ProcessState, Stage, showing
 from tfgpu_magic.policy.requests.growth import GROWS
 from tfgpu_magic.policy.requests.visible import Visible
-from tfgpu_magic.policy.resolver import lowered, resolve
+from tfgpu_magic.policy.resolver import resolve
 
 if TYPE_CHECKING:
     from tfgpu_magic.policy.ceiling import Ceiling
@@ -96,14 +96,13 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
     Raises:
         Refused: the requests cannot be enforced together, or name what is not there.
     """
-    if process.ceiling is not None:  # what was asked before it was lowered
-        before, settled = (lowered(one, snapshot.gpus, process) for one in (process.asked, process.settled))
-        process = process._replace(asked=before, settled=settled)
     resolved = resolve(process.settled, policy, snapshot, process)
     part = tensorflow.planned(resolved, snapshot, process)
     none = Policy((resolved.choice,) if resolved.choice is not None and resolved.hidden else ())
     asked, settled = (one.without(resolved.dropped).then(policy).then(none) for one in (process.asked, process.settled))
-    replaced = (gone for gone in process.asked if gone not in (*asked, *resolved.dropped, *policy))
+    replaced = [gone for gone in process.asked if gone not in (*asked, *resolved.dropped, *policy)]
+    if process.ceiling is not None:  # what was asked before it was lowered
+        asked, settled = (process.ceiling.clamp(one, resolved.seen) for one in (asked, settled))
     return Plan(
         asked=asked,
         settled=settled.seeing(list(map(reference, resolved.seen))),

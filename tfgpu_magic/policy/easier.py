@@ -6,19 +6,21 @@ a configured policy, is to be safe first, and may cost less than was asked: `eas
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
+from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.ground.units import BINARY, MIB
 from tfgpu_magic.policy.fit import Device, Problem
 from tfgpu_magic.policy.memory import LEAST_LIMIT, amount_bytes, context_bytes
-from tfgpu_magic.policy.policy import Choice, Memory, Policy, Request, Reset, reference
+from tfgpu_magic.policy.policy import Choice, Memory, Policy, Request, Reset, find, reference
 from tfgpu_magic.policy.process_state import DEVICES, ProcessState
-from tfgpu_magic.policy.promises import figures
+from tfgpu_magic.policy.promises import available
 from tfgpu_magic.policy.requests.growth import Growth
 from tfgpu_magic.policy.requests.pick import Pick
 from tfgpu_magic.policy.requests.visible import Visible
-from tfgpu_magic.policy.resolver import find, is_skipped, lowered, seen_without_words
+from tfgpu_magic.policy.resolver import is_skipped, seen_without_words
 
 LEAST_PART = 16
 """Of how many parts of what was asked an offer must have one: less is another program."""
@@ -27,7 +29,7 @@ LEAST_PART = 16
 def easier(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Iterator[Policy]:
     """Yield the policy, and then others, each further from it and easier to enforce than the one before."""
     yield policy
-    asked, wanted, cpus = policy.by_nature()
+    asked, wanted, cpus = policy.memory, policy.choice, policy.cpus
     if not snapshot.gpus:
         if snapshot.absent and cpus:
             yield Policy((Growth(), *cpus))
@@ -39,8 +41,11 @@ def easier(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Iterato
 
 def easier_memory(asked: Sequence[Memory], there: Sequence[Gpu], process: ProcessState) -> Iterator[Sequence[Memory]]:
     """Yield what is asked of these GPUs under the ceiling, then the same as caps, and then growth."""
-    kept = [request for request in asked if request.gpu is None or find(request.gpu, there) in there]
-    kept = list(lowered(Policy(tuple(kept)), there, process).memory)
+    policy = Policy(tuple(asked)).among(lambda ref: find(ref, there) in there)
+    if process.ceiling is not None:
+        with contextlib.suppress(Refused):  # how much a GPU has is unknown, and growth is left
+            policy = process.ceiling.clamp(policy, there)
+    kept = policy.memory
     if kept or not asked:
         yield kept
         yield [request.growing(on=True) if request.limited else request for request in kept]
@@ -91,7 +96,7 @@ def similar(
         snapshot: all GPUs.
         process: this process now.
     """
-    room = {gpu.label: figures(process.promises, gpu).clear for gpu in snapshot.gpus}
+    room = {gpu.label: available(process.promises, gpu) for gpu in snapshot.gpus}
     lacking = [device.gpu for device, _ in found]
     asked = next((device.words for device, _ in found if device.words is not None and device.words.limited), None)
     if asked is not None and _has(asked, snapshot, room):
@@ -109,9 +114,8 @@ def similar(
 
 def _on_the_freest(words: Policy, asked: Memory, instead: Memory, pick: Pick) -> Iterator[Policy]:
     """Yield the policy for the GPU with most free memory, with another request about memory; not where GPUs differ."""
-    memory, _, cpus = words.by_nature()
-    if not any(request.limited and request != asked for request in memory):
-        yield Policy((pick, *cpus, instead.on_gpu(None)))
+    if not any(request.limited and request != asked for request in words.memory):
+        yield Policy((pick, *words.cpus, instead.on_gpu(None)))
 
 
 def _only(words: Policy, gpus: Sequence[Gpu]) -> Policy:

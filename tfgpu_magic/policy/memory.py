@@ -118,15 +118,9 @@ def round_up(size: int) -> int:
 
 
 class Figures(NamedTuple):
-    """A GPU's figures, for requests that calculate with them; a figure that the driver does not report is refused.
-
-    Attributes:
-        gpu: the GPU.
-        owed: bytes of it that are promised to other processes and not taken yet.
-    """
+    """A GPU's figures, for requests that calculate with them; a figure that the driver does not report is refused."""
 
     gpu: Gpu
-    owed: int = 0
 
     @property
     def total(self) -> int:
@@ -150,14 +144,6 @@ class Figures(NamedTuple):
             raise self._unknown("how much is free")
         room = max(self.gpu.free - context_bytes(self.gpu.total), 0)
         return max(room - reserve_bytes(room, self.gpu.capability), 0)
-
-    @property
-    def clear(self) -> int:
-        """The bytes that a limit may have beside what is promised, and what CUDA's libraries need; -1 if unknown."""
-        if self.gpu.mig or self.gpu.free is None or self.gpu.total is None:
-            return -1
-        room = self.gpu.free - context_bytes(self.gpu.total)
-        return room - max(self.owed, reserve_bytes(room, self.gpu.capability))
 
     def bytes(self, amount: Amount) -> int:
         """Return an amount in bytes, whole MiB.

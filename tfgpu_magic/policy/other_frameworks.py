@@ -147,7 +147,7 @@ def _wanted(
     hides = DEVICES in plan.environment and not plan.show
     shown = tuple(str(device.gpu.uuid) for device in plan.devices) if hides else process.shown
     resolved = shares(before, new, shown, snapshot, process)
-    return FrameworkPlan(framework=state.name, devices=resolved.devices(), growth=resolved.growth)
+    return FrameworkPlan(framework=state.name, devices=tuple(resolved.devices), growth=resolved.growth)
 
 
 def _left_free(plan: Plan, process: ProcessState) -> Iterator[Message]:

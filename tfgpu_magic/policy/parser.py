@@ -13,7 +13,7 @@ from tfgpu_magic.errors import PolicyError, UnknownWord
 from tfgpu_magic.ground import units
 from tfgpu_magic.ground.message import HELP, MAGIC, Line, Message, in_a_row, msg
 from tfgpu_magic.policy import requests
-from tfgpu_magic.policy.arguments import SIZES, is_number, readings, separate
+from tfgpu_magic.policy.arguments import SIZES, is_number, readings
 from tfgpu_magic.policy.policy import Memory, Policy, Request
 from tfgpu_magic.policy.requests import default
 from tfgpu_magic.policy.requests.growth import NO_LIMIT
@@ -105,11 +105,32 @@ def _close_up(text: str) -> str:
 
 
 def _sort(word: Word, tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Separate the values from the flags, each flag with its value ("" where it has none)."""
-    lacks = {flag.name: f"{flag.name} of what? It needs a value." if flag.takes else "" for flag in word.flags}
-    values, flags = separate(tokens, lacks, word.forms)
+    """Separate the values from the flags, each flag with its value ("" where it has none).
+
+    Raises:
+        PolicyError: the word has no such flag; or a flag is given twice, without its value, or with one that it does
+            not take.
+    """
+    known = {flag.name: bool(flag.takes) for flag in word.flags}
+    values: list[str] = []
+    flags: dict[str, str] = {}
+    left = iter(tokens)
+    for token in left:
+        flag, equals, value = token.partition("=")
+        if flag not in known:
+            values.append(token)
+            continue
+        if flag in flags:
+            raise PolicyError(f"{flag} is given twice.")
+        if equals and not known[flag]:
+            raise word.error(f"{flag} takes no value.")
+        if known[flag]:
+            value = value or next(left, "")
+            if not value or value.startswith("--"):
+                raise word.error(f"{flag} of what? It needs a value.")
+        flags[flag] = value
     for flag in (value.partition("=")[0] for value in values if value.startswith("--")):
-        raise word.error(f"{word.name!r} has no flag {flag!r}.{_apart(flag) or nearest(flag, lacks)}")
+        raise word.error(f"{word.name!r} has no flag {flag!r}.{_apart(flag) or nearest(flag, known)}")
     return values, flags
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NoReturn, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
-from tfgpu_magic.ground.message import Message
+from tfgpu_magic.ground.message import Message, listed, msg
 from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy.memory import Amount, Figures
@@ -24,6 +24,41 @@ GpuRef: TypeAlias = int | str
 def reference(gpu: Gpu) -> GpuRef:
     """Return a policy's name for a known GPU: its number; for a MIG instance its UUID."""
     return gpu.index if gpu.instance is None else gpu.uuid or gpu.label
+
+
+def find(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu | Message:
+    """Return the GPU that is meant, or why there is none."""
+    if isinstance(ref, int):
+        matches = [gpu for gpu in gpus if gpu.index == ref and gpu.instance is None]
+    else:
+        same = [gpu for gpu in gpus if ref.lower() in ((gpu.uuid or "").lower(), gpu.label)]
+        number = ref.partition("-")[2]
+        if not same and number in {str(gpu.index) for gpu in gpus}:
+            return msg(
+                "{ref} may begin the UUID of any GPU. For nvidia-smi's GPU {number}, write {number}.",
+                ref=ref,
+                number=number,
+            )
+        matches = same or [gpu for gpu in gpus if (gpu.uuid or "").lower().startswith(ref.lower())]
+    if not matches:
+        return msg("There is no GPU {ref} here; there {are}.", ref=ref, are=_are(gpus))
+    if len(matches) > 1:
+        return msg("{ref} may be any of {count} GPUs; write more of its UUID.", ref=ref, count=len(matches))
+    if matches[0].mig:
+        instances = [gpu.label for gpu in gpus if gpu.index == matches[0].index and gpu.instance is not None]
+        return msg(
+            "GPU {ref} is in MIG mode; name an instance of it: {gpus}.",
+            ref=ref,
+            gpus=", ".join(instances) or "it has none",
+        )
+    return matches[0]
+
+
+def _are(gpus: Sequence[Gpu]) -> str | Message:
+    labels = [gpu.label for gpu in gpus]
+    if not labels:
+        return "are no GPUs"
+    return f"is GPU {labels[0]}" if len(labels) == 1 else msg("are GPUs {gpus}", gpus=listed(labels))
 
 
 class _BaseRequest(ABC):
@@ -44,9 +79,10 @@ class _BaseRequest(ABC):
     def replaces(self, earlier: Request) -> bool:
         """Tell whether it replaces an earlier request. Differences GPU by GPU are left to `resolver`."""
 
-    @abstractmethod
     def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
         """Return the same for those of its GPUs that are there; None where nothing is left of it."""
+        del is_there
+        return self  # type: ignore[return-value]  # every request is of one of the natures
 
 
 class Memory(_BaseRequest):
@@ -187,73 +223,60 @@ class Sized(Memory):
         return replace(self, gpu=gpu)  # type: ignore[type-var]  # as above
 
 
-class Candidates(Protocol):
-    """The GPUs that a choice is made from, as things are now."""
+class Candidates(NamedTuple):
+    """The GPUs that a request picks from, as things are now.
 
-    @property
-    def claims(self) -> Mapping[str, float]:
-        """How many other kernels have picked each GPU, by UUID, with a tie-breaker below one; see `ProcessState`."""
+    Attributes:
+        given: the GPUs that this process may have.
+        useful: those of them that TensorFlow uses, and whose free memory is known.
+        claims: how many other kernels have picked each GPU, by UUID, with a tie-breaker below one; see `ProcessState`.
+        bound: the reason why there are no more GPUs than those that are given; None if none is hidden.
+    """
 
-    @property
-    def bound(self) -> Message | None:
-        """The reason why there are no more GPUs than those that are given; None if none is hidden."""
-
-    def named(self, ref: GpuRef) -> Gpu:
-        """Return the GPU that is meant.
-
-        Raises:
-            Refused: there is none, or it is unknown which.
-        """
-
-    def everything(self) -> Sequence[Gpu]:
-        """Return all GPUs that CUDA can show a process."""
-
-    def given(self, count: int) -> Sequence[Gpu]:
-        """Return the GPUs from which a process that needs so many may choose.
-
-        Raises:
-            Refused: they are unknown.
-        """
-
-    def useful(self, given: Sequence[Gpu]) -> Sequence[Gpu]:
-        """Return those of the given GPUs that TensorFlow uses, and whose free memory is known."""
-
-    @property
-    def note(self) -> Callable[[Message], None]:
-        """Tells the user something of the choice."""
+    given: Sequence[Gpu]
+    useful: Sequence[Gpu]
+    claims: Mapping[str, float]
+    bound: Message | None
 
 
 class Choice(_BaseRequest):
-    """A request on which GPUs TensorFlow sees, and in which order."""
+    """A request on which GPUs TensorFlow sees, and in which order: all, those that it names, or those that it picks.
+
+    Attributes:
+        picks: whether it depends on what is free now, so that only one process at a time may choose.
+        count: how many GPUs it picks.
+        or_cpu: whether TensorFlow uses the CPU if it can pick none.
+    """
 
     __slots__ = ()
 
-    @property
-    @abstractmethod
-    def picks(self) -> bool:
-        """Whether it depends on what is free now, so that only one process at a time may choose."""
+    picks: ClassVar[bool] = False
+    count: int = 0
+    or_cpu: bool = False
 
     @property
-    @abstractmethod
     def everything(self) -> bool:
         """Whether all GPUs are seen, and none is named."""
+        return False
 
     @property
-    @abstractmethod
     def refs(self) -> Sequence[GpuRef]:
         """The GPUs that it names, in its order."""
+        return ()
 
-    @abstractmethod
-    def choose(self, gpus: Candidates) -> Sequence[Gpu]:
-        """Return the GPUs that TensorFlow is to see, in its order.
+    def pick(self, gpus: Candidates) -> Sequence[Gpu]:
+        """Return the GPUs that TensorFlow is to see, in its order, of a request that `picks`.
 
         Raises:
-            Refused: there are no such GPUs, or too few.
+            Refused: there are too few.
         """
+        del gpus
+        return ()
 
-    @abstractmethod
     def settled(self, gpus: Sequence[GpuRef]) -> Choice:
         """Return the choice that is in force once these GPUs were chosen."""
+        del gpus
+        return self
 
     @abstractmethod
     def easier(self, gpus: Sequence[GpuRef]) -> Iterator[Choice]:
@@ -264,24 +287,18 @@ class Choice(_BaseRequest):
         return isinstance(earlier, Choice)
 
 
+@dataclass(frozen=True, slots=True)
 class Cpus(_BaseRequest):
-    """A request on how many logical CPUs there are."""
+    """A request for so many logical CPUs, for trying a distribution strategy without a GPU."""
 
-    __slots__ = ()
+    count: int
 
-    @property
-    @abstractmethod
-    def count(self) -> int:
-        """The number of logical CPUs that TensorFlow is to make."""
+    def __str__(self) -> str:
+        return f"split {self.count} --cpu"
 
     def replaces(self, earlier: Request) -> bool:
         """Tell whether both divide the CPU."""
         return isinstance(earlier, Cpus)
-
-    def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
-        """Return itself, which needs no GPU."""
-        del is_there
-        return self
 
 
 class Reset(_BaseRequest):
@@ -294,18 +311,8 @@ class Reset(_BaseRequest):
         del earlier
         return True
 
-    def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
-        """Return itself, which needs no GPU."""
-        del is_there
-        return self
-
 
 Request: TypeAlias = Memory | Choice | Cpus | Reset
-
-
-def unknown(request: NoReturn) -> NoReturn:
-    """Mark code that no nature reaches: a nature that was forgotten before it is an error of the type checker."""
-    raise AssertionError(f"{request!r} is of no known nature")
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,33 +335,20 @@ class Policy:
     def __iter__(self) -> Iterator[Request]:
         return iter(self.requests)
 
-    def by_nature(self) -> tuple[tuple[Memory, ...], Choice | None, tuple[Cpus, ...]]:
-        """Return the requests about memory, the last choice of GPUs that are seen, and the requests about the CPU.
-
-        Code that makes one policy of another takes it apart with this, so that one more nature is an error of the type
-        checker there, and nothing is dropped.
-        """
-        memory: list[Memory] = []
-        choice: Choice | None = None
-        cpus: list[Cpus] = []
-        for request in self.requests:
-            match request:
-                case Memory():
-                    memory.append(request)
-                case Choice():
-                    choice = request
-                case Cpus():
-                    cpus.append(request)
-                case Reset():
-                    pass  # it is about what was asked before
-                case _:
-                    unknown(request)
-        return tuple(memory), choice, tuple(cpus)
-
     @property
     def memory(self) -> tuple[Memory, ...]:
         """The requests about the memory of GPUs."""
-        return self.by_nature()[0]
+        return tuple(request for request in self.requests if isinstance(request, Memory))
+
+    @property
+    def choice(self) -> Choice | None:
+        """The choice of the GPUs that are seen; of several the last."""
+        return next((request for request in reversed(self.requests) if isinstance(request, Choice)), None)
+
+    @property
+    def cpus(self) -> tuple[Cpus, ...]:
+        """The request about the CPU, if there is one."""
+        return tuple(request for request in self.requests if isinstance(request, Cpus))
 
     @property
     def of_any_framework(self) -> bool:
@@ -366,10 +360,10 @@ class Policy:
         """Those of its requests about memory that can be asked of every framework."""
         return Policy(tuple(request for request in self.memory if request.of_any_framework))
 
-    @property
-    def choice(self) -> Choice | None:
-        """The choice of the GPUs that are seen; of several the last."""
-        return self.by_nature()[1]
+    def about(self, gpu: Gpu, gpus: Sequence[Gpu]) -> Memory | None:
+        """Return the request about the memory of one of these GPUs that counts: the last for it, or for every GPU."""
+        there = (request for request in reversed(self.memory) if request.gpu is None or find(request.gpu, gpus) == gpu)
+        return next(there, None)
 
     def then(self, later: Policy) -> Policy:
         """Return the policy with later requests added, which replace the earlier ones about the same."""

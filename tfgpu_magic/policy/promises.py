@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tfgpu_magic.ground.message import Message, in_a_row, listed, msg, warning
 from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.ground.units import rounded
-from tfgpu_magic.policy.memory import Figures, context_bytes
+from tfgpu_magic.policy.memory import context_bytes, reserve_bytes
 
 if TYPE_CHECKING:
     from tfgpu_magic.policy.fit import Device
@@ -53,9 +53,12 @@ def owed(promises: Iterable[Promise], gpu: Gpu) -> int:
     return sum(one.owed for one in promises if one.gpu == gpu.uuid)
 
 
-def figures(promises: Sequence[Promise], gpu: Gpu) -> Figures:
-    """Return a GPU's figures beside what is promised of it."""
-    return Figures(gpu, owed(promises, gpu))
+def available(promises: Iterable[Promise], gpu: Gpu) -> int:
+    """Return the bytes that a limit may have beside what is promised, and what CUDA's libraries need; -1 if unknown."""
+    if gpu.mig or gpu.free is None or gpu.total is None:
+        return -1
+    room = gpu.free - context_bytes(gpu.total)
+    return room - max(owed(promises, gpu), reserve_bytes(room, gpu.capability))
 
 
 def notes(

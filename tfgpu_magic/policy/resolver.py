@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.ground.message import MAGIC, Message, listed, msg
+from tfgpu_magic.ground.message import MAGIC, Message, in_lines, msg
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.memory import Figures
-from tfgpu_magic.policy.policy import NOTHING, Choice, GpuRef, Memory, Policy, Request
+from tfgpu_magic.policy.policy import NOTHING, Candidates, Choice, GpuRef, Memory, Policy, Request, find
 from tfgpu_magic.policy.process_state import DEVICES, LEAST_MULTIPROCESSORS, ProcessState
-from tfgpu_magic.policy.promises import Promise, figures
+from tfgpu_magic.policy.requests.limit import Limit
 from tfgpu_magic.policy.requests.visible import Visible
-
-if TYPE_CHECKING:
-    from tfgpu_magic.policy.ceiling import Ceiling
 
 LEAST_SMS = 8
 """The multiprocessors that a GPU must have for TensorFlow to use it, if others have as many (gpu_device.cc)."""
@@ -35,60 +30,24 @@ class Resolved:
     Attributes:
         seen: the GPUs that TensorFlow is to see, in its order.
         choice: the request that decides this, if any.
-        everywhere: the request about the memory of every GPU that has no request of its own.
-        by_gpu: the GPUs that have a request of their own, with it, by label.
+        memory: the requests about memory that count, under the ceiling.
         growth: whether pools grow: one setting for the whole process; None without a request about memory.
         cpus: how many logical CPUs, if that is requested.
-        limits: bytes of the logical GPUs that are there without any request, by UUID.
+        devices: those GPUs, with what TensorFlow is to take of each.
         dropped: earlier requests that no longer count.
         notes: what the user should know.
-        there: all of the machine's GPUs.
-        promises: what other processes may yet take of them.
-        ceiling: the most that may be taken of each GPU; None without a ceiling.
         hidden: whether the ceiling hides all GPUs that would be seen.
     """
 
     seen: list[Gpu]
     choice: Choice | None = None
-    everywhere: Memory | None = None
-    by_gpu: dict[str, tuple[Gpu, Memory]] = field(default_factory=dict)
+    memory: tuple[Memory, ...] = ()
     growth: bool | None = None
     cpus: int | None = None
-    limits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    devices: list[Device] = field(default_factory=list)
     dropped: list[Request] = field(default_factory=list)
     notes: list[Message] = field(default_factory=list)
-    there: Sequence[Gpu] = ()
-    promises: Sequence[Promise] = ()
-    ceiling: Ceiling | None = None
     hidden: bool = False
-
-    @property
-    def memory(self) -> list[Memory]:
-        """All requests about memory that still count."""
-        everywhere = [] if self.everywhere is None else [self.everywhere]
-        return everywhere + [request for _, request in self.by_gpu.values()]
-
-    def devices(self) -> tuple[Device, ...]:
-        """Return the GPUs that TensorFlow is to see, and what it is to take of each."""
-        return tuple(self._device(gpu) for gpu in self.seen)
-
-    def words(self, gpu: Gpu) -> Memory | None:
-        """Return the request about the memory of a GPU, if there is any."""
-        return self.by_gpu[gpu.label][1] if gpu.label in self.by_gpu else self.everywhere
-
-    def figures(self, gpu: Gpu) -> Figures:
-        """Return a GPU's figures beside what others are promised of it."""
-        return figures(self.promises, gpu)
-
-    def _device(self, gpu: Gpu) -> Device:
-        words = self.words(gpu)
-        there = self.limits.get(str(gpu.uuid), ()) if not self.memory else ()
-        if self.ceiling is not None:
-            counts = self.ceiling.clamped(words, self.figures(gpu), grows=bool(self.growth))
-            capped = words is None or not words.limited
-            return Device(gpu=gpu, limits=counts.sizes(self.figures(gpu)), words=counts, capped=capped)
-        limits = () if words is None else words.sizes(self.figures(gpu))
-        return Device(gpu=gpu, limits=limits or there, words=words)
 
 
 def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: ProcessState) -> Resolved:
@@ -105,14 +64,14 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
             pass the ceiling.
         TooLate: CUDA is running, and its list of GPUs cannot be changed any more.
     """
-    resolved = Resolved(seen=seen_without_words(snapshot, process), limits=process.limits)
+    resolved = Resolved(seen=seen_without_words(snapshot, process))
     together = earlier.then(policy)
     if process.finds_no_gpu and any(request.names_gpus for request in policy):
         raise Refused(refusal.finds_no_gpu(gpu.label for gpu in _with(process.shown, snapshot)))
     if not snapshot.gpus:
         why = snapshot.error or "The driver shows no GPU here."
         resolved.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
-    _, resolved.choice, cpus = together.by_nature()
+    resolved.choice, cpus = together.choice, together.cpus
     if resolved.choice is not None:
         resolved.seen = _choose(resolved.choice, policy, snapshot, process, resolved.notes)
     resolved.cpus = cpus[-1].count if cpus else None
@@ -131,41 +90,38 @@ def shares(
         Refused: as of `resolve`.
     """
     resolved = Resolved(seen=_with(seen, snapshot))
-    _share(resolved, earlier.then(policy), policy, snapshot, process)
+    _share(resolved, earlier.then(policy), policy, snapshot, process._replace(limits={}))
     return resolved
 
 
 def _share(resolved: Resolved, together: Policy, policy: Policy, snapshot: Snapshot, process: ProcessState) -> None:
     """Record what is taken of each GPU that is seen, under the ceiling."""
-    resolved.there, resolved.promises = snapshot.gpus, process.promises
-    for request in together.memory:
-        _take(resolved, request, policy, snapshot)
-    counting = resolved.memory
-    if process.ceiling is not None:
-        _hold(resolved, policy, snapshot, process.ceiling)
-        counting = [request for request in resolved.memory if request.limited] or resolved.memory
+    words = Policy(_counting(resolved, together, policy, snapshot))
+    there = {} if words.requests else process.limits  # those that are there without any request
+    if (most := process.ceiling) is not None:
+        most.check(policy, resolved.choice, resolved.seen, snapshot)
+        words, there = most.clamp(words, resolved.seen), {}
+        if resolved.seen and not most.amounts:
+            resolved.choice, resolved.seen, words, resolved.hidden = Visible(()), [], NOTHING, True
+    resolved.memory = counting = words.memory
+    if most is not None:
+        counting = tuple(request for request in counting if request.limited) or counting
     if any(request.releases for request in resolved.memory):
         _check_release(resolved, together.without(resolved.dropped))
     if len({request.grows for request in counting}) > 1:
         raise refusal.growth_must_agree(policy, together.without(resolved.dropped), resolved.memory)
-    if counting or process.ceiling is not None:
+    if counting or most is not None:
         resolved.growth = counting[0].grows if counting else True
-    if process.ceiling is not None:
-        capped = [gpu for gpu in resolved.seen if (words := resolved.words(gpu)) is None or not words.limited]
-        resolved.notes += process.ceiling.notes(capped, grows=bool(resolved.growth))
-
-
-def lowered(policy: Policy, gpus: Sequence[Gpu], process: ProcessState) -> Policy:
-    """Return a policy of which each request takes no more of these GPUs than the process's ceiling allows."""
-    most = process.ceiling
-    if most is None:
-        return policy
-
-    def under(request: Memory) -> Memory:
-        about = gpus if request.gpu is None else [gpu for gpu in gpus if find(request.gpu, gpus) == gpu]
-        return most.under(request, about, functools.partial(figures, process.promises))
-
-    return Policy(tuple(under(request) if isinstance(request, Memory) else request for request in policy))
+    for gpu in resolved.seen:
+        request = words.about(gpu, resolved.seen)
+        capped = most is not None and (request is None or not request.limited)
+        if most is not None and capped:
+            request = Limit(most.amount(gpu), grow=bool(resolved.growth))
+        limits = () if request is None else request.sizes(Figures(gpu))
+        resolved.devices.append(Device(gpu, limits or there.get(str(gpu.uuid), ()), request, capped))
+    if most is not None:
+        held = [device.gpu for device in resolved.devices if device.capped]
+        resolved.notes += most.notes(held, grows=bool(resolved.growth))
 
 
 def seen_without_words(snapshot: Snapshot, process: ProcessState) -> list[Gpu]:
@@ -191,7 +147,17 @@ def _choose(
     request: Choice, policy: Policy, snapshot: Snapshot, process: ProcessState, notes: list[Message]
 ) -> list[Gpu]:
     """Return the GPUs that a request makes TensorFlow see; add notes on them."""
-    gpus = list(request.choose(_ChoiceOfGpus(request, policy, snapshot, process, process.claims, notes.append)))
+    if request.everything:
+        gpus = _usable(snapshot.gpus)
+    else:
+        gpus = [_known(ref, request, policy, snapshot) for ref in request.refs]
+    if request.picks:
+        try:
+            gpus = list(request.pick(_candidates(request.count, snapshot, process)))
+        except Refused as error:
+            if not request.or_cpu:
+                raise
+            notes.append(in_lines((error.reason, "So TensorFlow uses the CPU.")))
     if request.refs:
         refusal.if_it_cannot_be_shown(gpus)
     if not process.frozen:
@@ -201,46 +167,25 @@ def _choose(
     return sorted(gpus, key=lambda gpu: order.index(str(gpu.uuid)))
 
 
-class _ChoiceOfGpus(NamedTuple):
-    """The GPUs that a request chooses from: `policy.Candidates`."""
-
-    request: Choice
-    policy: Policy
-    snapshot: Snapshot
-    process: ProcessState
-    claims: Mapping[str, float]
-    note: Callable[[Message], None]
-
-    @property
-    def bound(self) -> Message | None:
-        variable = self.process.outside.get(DEVICES)
-        if variable is None:
-            return None
-        return msg(
-            "{variable} was not set by {magic}, and leaves no other GPUs.",
-            variable=f"{DEVICES}={variable!r}",
-            magic=MAGIC,
-        )
-
-    def named(self, ref: GpuRef) -> Gpu:
-        return _known(ref, self.request, self.policy, self.snapshot)
-
-    def everything(self) -> Sequence[Gpu]:
-        return _usable(self.snapshot.gpus)
-
-    def given(self, count: int) -> Sequence[Gpu]:
-        """Return the GPUs that this process was given; if nothing restricts it, each MIG instance too."""
-        process, gpus = self.process, self.snapshot.gpus
-        if process.shown is None and DEVICES in process.outside:
-            raise refusal.order_unknown(process.outside[DEVICES])
-        if DEVICES in process.outside or process.frozen or not any(gpu.mig for gpu in gpus):
-            return _with(process.shown, self.snapshot)
+def _candidates(count: int, snapshot: Snapshot, process: ProcessState) -> Candidates:
+    """Return the GPUs that so many can be picked from; if nothing restricts this process, each MIG instance too."""
+    variable = process.outside.get(DEVICES)
+    if process.shown is None and variable is not None:
+        raise refusal.order_unknown(variable)
+    given = _with(process.shown, snapshot)
+    if variable is None and not process.frozen and any(gpu.mig for gpu in snapshot.gpus):
         # CUDA shows a process one instance, any that its variable names, and nothing beside it.
-        return [gpu for gpu in gpus if not gpu.mig and (gpu.instance is None or count == 1)]
-
-    def useful(self, given: Sequence[Gpu]) -> Sequence[Gpu]:
-        known = [gpu for gpu in given if not gpu.lost and gpu.free is not None]
-        return [gpu for gpu in known if not is_skipped(gpu, given, self.process)]
+        given = [gpu for gpu in snapshot.gpus if not gpu.mig and (gpu.instance is None or count == 1)]
+    known = [gpu for gpu in given if not gpu.lost and gpu.free is not None]
+    bound = msg(
+        "{variable} was not set by {magic}, and leaves no other GPUs.", variable=f"{DEVICES}={variable!r}", magic=MAGIC
+    )
+    return Candidates(
+        given=given,
+        useful=[gpu for gpu in known if not is_skipped(gpu, given, process)],
+        claims=process.claims,
+        bound=None if variable is None else bound,
+    )
 
 
 def _known(ref: GpuRef, request: Request, policy: Policy, snapshot: Snapshot) -> Gpu:
@@ -256,75 +201,24 @@ def _known(ref: GpuRef, request: Request, policy: Policy, snapshot: Snapshot) ->
     return gpu
 
 
-def find(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu | Message:
-    """Return the GPU that is meant, or why there is none."""
-    if isinstance(ref, int):
-        matches = [gpu for gpu in gpus if gpu.index == ref and gpu.instance is None]
-    else:
-        same = [gpu for gpu in gpus if ref.lower() in ((gpu.uuid or "").lower(), gpu.label)]
-        number = ref.partition("-")[2]
-        if not same and number in {str(gpu.index) for gpu in gpus}:
-            return msg(
-                "{ref} may begin the UUID of any GPU. For nvidia-smi's GPU {number}, write {number}.",
-                ref=ref,
-                number=number,
+def _counting(resolved: Resolved, together: Policy, policy: Policy, snapshot: Snapshot) -> tuple[Memory, ...]:
+    """Return the requests about memory that count; one for a hidden GPU is refused or dropped."""
+    found: dict[str, Memory] = {}
+    for request in together.memory:
+        if request.gpu is None:
+            found = {"": request}
+            continue
+        gpu = _known(request.gpu, request, policy, snapshot)
+        if gpu in resolved.seen:
+            found[gpu.label] = request
+        elif request in policy.requests:
+            raise refusal.hidden(gpu, resolved.seen)
+        else:
+            resolved.dropped.append(request)
+            resolved.notes.append(
+                msg("GPU {gpu} is hidden now, so `{request}` no longer counts.", gpu=gpu.label, request=request)
             )
-        matches = same or [gpu for gpu in gpus if (gpu.uuid or "").lower().startswith(ref.lower())]
-    if not matches:
-        return msg("There is no GPU {ref} here; there {are}.", ref=ref, are=_are(gpus))
-    if len(matches) > 1:
-        return msg("{ref} may be any of {count} GPUs; write more of its UUID.", ref=ref, count=len(matches))
-    if matches[0].mig:
-        instances = [gpu.label for gpu in gpus if gpu.index == matches[0].index and gpu.instance is not None]
-        return msg(
-            "GPU {ref} is in MIG mode; name an instance of it: {gpus}.",
-            ref=ref,
-            gpus=", ".join(instances) or "it has none",
-        )
-    return matches[0]
-
-
-def _are(gpus: Sequence[Gpu]) -> str | Message:
-    labels = [gpu.label for gpu in gpus]
-    if not labels:
-        return "are no GPUs"
-    return f"is GPU {labels[0]}" if len(labels) == 1 else msg("are GPUs {gpus}", gpus=listed(labels))
-
-
-def _take(resolved: Resolved, request: Memory, policy: Policy, snapshot: Snapshot) -> None:
-    """Record a request about the memory of every GPU, or of one; for a hidden GPU it is refused or dropped."""
-    if request.gpu is None:
-        resolved.everywhere = request
-        resolved.by_gpu.clear()
-        return
-    gpu = _known(request.gpu, request, policy, snapshot)
-    if gpu in resolved.seen:
-        resolved.by_gpu[gpu.label] = (gpu, request)
-    elif request in policy.requests:
-        raise refusal.hidden(gpu, resolved.seen)
-    else:
-        resolved.dropped.append(request)
-        resolved.notes.append(
-            msg("GPU {gpu} is hidden now, so `{request}` no longer counts.", gpu=gpu.label, request=request)
-        )
-
-
-def _hold(resolved: Resolved, policy: Policy, snapshot: Snapshot, most: Ceiling) -> None:
-    """Hold the policy under the ceiling.
-
-    Raises:
-        Refused: what is asked now passes it, or nothing is known of the GPUs.
-    """
-    if not (snapshot.gpus or snapshot.absent) and (resolved.choice is None or resolved.choice.everything):
-        raise most.unknown(snapshot.error or "")
-    if resolved.seen:
-        most.check([(gpu, resolved.words(gpu)) for gpu in resolved.seen], resolved.choice, policy, resolved.figures)
-    if most.amounts:
-        resolved.ceiling = most
-    elif resolved.seen:
-        resolved.choice, resolved.seen, resolved.everywhere = Visible(()), [], None
-        resolved.hidden = True
-        resolved.by_gpu.clear()
+    return tuple(found.values())
 
 
 def _check_release(resolved: Resolved, together: Policy) -> None:

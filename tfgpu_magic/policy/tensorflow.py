@@ -34,9 +34,9 @@ def planned(resolved: Resolved, snapshot: Snapshot, process: ProcessState) -> Fr
     Raises:
         Refused: a setting that is not ours would undo the policy.
     """
-    variables = _variables(process, resolved)
+    variables = _variables(process, resolved, snapshot)
     part = FrameworkPlan(
-        devices=resolved.devices(),
+        devices=tuple(resolved.devices),
         growth=resolved.growth,
         grows=_grows(resolved, process, variables),
         releases=variables.get(ALLOCATOR) == ASYNC,
@@ -54,7 +54,7 @@ def planned(resolved: Resolved, snapshot: Snapshot, process: ProcessState) -> Fr
     return replace(part, notes=notes)
 
 
-def _variables(process: ProcessState, resolved: Resolved) -> dict[str, str | None]:
+def _variables(process: ProcessState, resolved: Resolved, snapshot: Snapshot) -> dict[str, str | None]:
     """Return the variables that the policy decides, None to remove one. The policy wins over the environment."""
     variables: dict[str, str | None] = {}
     if resolved.growth or (resolved.growth is None and resolved.cpus is not None and any(process.growth.values())):
@@ -66,7 +66,7 @@ def _variables(process: ProcessState, resolved: Resolved) -> dict[str, str | Non
     if resolved.choice is not None and resolved.choice.everything:
         variables |= {ORDER: "PCI_BUS_ID", DEVICES: None}
     elif resolved.choice is not None:
-        variables |= showing(resolved.seen, resolved.there)
+        variables |= showing(resolved.seen, snapshot.gpus)
     return variables
 
 
@@ -80,7 +80,7 @@ def _grows(resolved: Resolved, process: ProcessState, variables: Mapping[str, st
 
 def _sets_growth(resolved: Resolved) -> bool:
     """Tell whether the policy sets growth itself, and not only limits with or without it."""
-    return resolved.everywhere is not None and not resolved.everywhere.limited
+    return any(not request.limited for request in resolved.memory)
 
 
 def _conflicts(process: ProcessState, resolved: Resolved, part: FrameworkPlan, snapshot: Snapshot) -> Iterator[Message]:
@@ -209,7 +209,7 @@ def _on_the_rest(
     """Give notes on the GPUs that no request is about, and on what is not taken at once."""
     yield from _hidden(process, resolved, snapshot)
     unlimited = [device.gpu.label for device in devices if not device.limits]
-    if resolved.by_gpu and resolved.everywhere is None and unlimited:
+    if resolved.memory and all(request.gpu is not None for request in resolved.memory) and unlimited:
         yield msg(
             "No limit is set for GPU {gpus}: {what}. To hide a GPU, name the others with `visible`.",
             gpus=", ".join(unlimited),

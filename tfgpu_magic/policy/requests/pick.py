@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError, Refused
@@ -33,8 +33,6 @@ class Pick(Choice):
     """The `count` GPUs with most free memory, each with at least `need` free; with `or_cpu`, else none."""
 
     picks: ClassVar[bool] = True
-    everything: ClassVar[bool] = False
-    refs: ClassVar[tuple[GpuRef, ...]] = ()
 
     count: int = 1
     need: Amount | None = None
@@ -50,18 +48,11 @@ class Pick(Choice):
         """Whether GPUs must be there: it counts them."""
         return not self.or_cpu
 
-    def choose(self, gpus: Candidates) -> Sequence[Gpu]:
+    def pick(self, gpus: Candidates) -> Sequence[Gpu]:
         """Return the GPUs with most free memory; of equals those that the fewest kernels have picked."""
-        if self.or_cpu:
-            try:
-                return replace(self, or_cpu=False).choose(gpus)
-            except Refused as error:
-                gpus.note(in_lines((error.reason, "So TensorFlow uses the CPU.")))
-                return []
-        given = gpus.given(self.count)
-        enough = [gpu for gpu in gpus.useful(given) if (gpu.free or 0) >= self._needed(gpu)]
+        enough = [gpu for gpu in gpus.useful if (gpu.free or 0) >= self._needed(gpu)]
         if len(enough) < self.count:
-            raise self._too_few(len(enough), given, gpus.bound)
+            raise self._too_few(len(enough), gpus.given, gpus.bound)
         chosen: list[Gpu] = []
         while len(chosen) < self.count:
             left = [gpu for gpu in enough if gpu not in chosen]
@@ -80,11 +71,6 @@ class Pick(Choice):
         for need in dict.fromkeys((self.need, None)):
             for count in range(min(self.count, len(gpus)), 0, -1):
                 yield Pick(count, need, self.or_cpu)
-
-    def among(self, is_there: Callable[[GpuRef], bool]) -> Pick:
-        """Return the request itself, which names no GPU."""
-        del is_there
-        return self
 
     def _needed(self, gpu: Gpu) -> int:
         """Return the bytes that must be free: what is needed, and the context that comes with it."""

@@ -76,22 +76,7 @@ class Split(Sized):
         return f"{' + '.join(map(amount_text, self.parts))} is {total}"
 
 
-@dataclass(frozen=True, slots=True)
-class SplitCpu(Cpus):
-    """Logical CPUs, for trying a distribution strategy without a GPU."""
-
-    parts: int
-
-    def __str__(self) -> str:
-        return f"split {self.parts} --cpu"
-
-    @property
-    def count(self) -> int:
-        """The number of parts."""
-        return self.parts
-
-
-def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Split | SplitCpu]:
+def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Split | Cpus]:
     """Parse what follows the word."""
     sizes = arguments.parts(values)
     if not sizes:
@@ -101,7 +86,7 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Split | Sp
     if "--cpu" in flags:
         if count is None or len(flags) > 1:
             raise WORD.error("The CPU is split into a number of equal parts, and that is all.")
-        return [SplitCpu(count)]
+        return [Cpus(count)]
     if len(sizes) > arguments.MOST_PARTS:
         raise PolicyError(f"{len(sizes)} parts are too many; {arguments.MOST_PARTS} is the most.")
     parts = count or tuple(map(arguments.amount, sizes))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.ground.message import Line, msg
-from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.policy import arguments
-from tfgpu_magic.policy.policy import Candidates, Choice, GpuRef
+from tfgpu_magic.policy.policy import Choice, GpuRef
 from tfgpu_magic.policy.word import Word
 
 WORD = Word(
@@ -25,8 +23,6 @@ WORD = Word(
 @dataclass(frozen=True, slots=True)
 class Visible(Choice):
     """Which GPUs TensorFlow sees, and in which order; None is all of them."""
-
-    picks: ClassVar[bool] = False
 
     gpus: tuple[GpuRef, ...] | None
 
@@ -49,15 +45,6 @@ class Visible(Choice):
     def names_gpus(self) -> bool:
         """Whether it names any."""
         return bool(self.gpus)
-
-    def choose(self, gpus: Candidates) -> Sequence[Gpu]:
-        """Return its GPUs, in its order."""
-        return gpus.everything() if self.gpus is None else [gpus.named(ref) for ref in self.gpus]
-
-    def settled(self, gpus: Sequence[GpuRef]) -> Visible:
-        """Return the request itself: it names its GPUs already."""
-        del gpus
-        return self
 
     def easier(self, gpus: Sequence[GpuRef]) -> Iterator[Visible]:
         """Give the choice of these GPUs."""
