@@ -230,7 +230,6 @@ def test_what_runs_in_a_calls_process_knows_no_room_above_it() -> None:
         *floors,
         "isolate.call.",
         "isolate.inheritance.",
-        "isolate.host_memory",
         "isolate.process.",
         "isolate.values.",
     )

@@ -32,7 +32,7 @@ from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, isolated
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.ground.snapshot import Snapshot
-from tfgpu_magic.isolate import host_memory, user_code, watch
+from tfgpu_magic.isolate import user_code, watch
 from tfgpu_magic.isolate.call import ANSWER, APART, LEAVE, SHOW, SHOWN, CellCall, Outcome
 from tfgpu_magic.isolate.cells.cell import Cell, unpickle_each
 from tfgpu_magic.isolate.leasing import LEASES, Lease
@@ -40,6 +40,7 @@ from tfgpu_magic.isolate.process import shell, wire
 from tfgpu_magic.isolate.run import Run, _CallWatch
 from tfgpu_magic.isolate.sinks import CellOutput, OwnStreams
 from tfgpu_magic.isolate.values import copies, pickling, plain
+from tfgpu_magic.machine import host_memory
 from tfgpu_magic.policy.policy import NOTHING
 
 pytestmark = pytest.mark.usefixtures("tracked", "light")

@@ -19,10 +19,10 @@ import pytest
 from tests.processes import run
 from tests.tf.on_machine import held
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.values import pickling, plain
 from tfgpu_magic.isolate.values.keras_objects import ModelHandle, TrainingHistory
 from tfgpu_magic.isolate.values.pickling import ROOTS, GuardedUnpickler
+from tfgpu_magic.machine import host_memory
 from tfgpu_magic.simgpu import Machine
 
 Sent: TypeAlias = tuple[bytes, list[bytes]]

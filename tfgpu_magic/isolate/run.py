@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from tfgpu_magic.engine import engine
 from tfgpu_magic.ground.host import shell
 from tfgpu_magic.ground.message import Message, msg
-from tfgpu_magic.isolate import host_memory, watch
+from tfgpu_magic.isolate import watch
 from tfgpu_magic.isolate.call import AGAIN, LEAVE, SHOW, SHOWN, WORK, Call, Outcome, Setup, timed_out
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest
 from tfgpu_magic.isolate.process import exit_cause, wire
@@ -29,6 +29,7 @@ from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER, WorkerPro
 from tfgpu_magic.isolate.process.interrupt import InterruptEvent, deferring_interrupts
 from tfgpu_magic.isolate.sinks import OwnStreams, Sink
 from tfgpu_magic.isolate.watch import CallStage, Deed, Event, Unreadable
+from tfgpu_magic.machine import host_memory
 from tfgpu_magic.policy.policy import Policy
 from tfgpu_magic.policy.process_state import showing
 

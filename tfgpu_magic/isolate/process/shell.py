@@ -33,13 +33,13 @@ from traitlets.config import Config
 
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
-from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.call import AGAIN, SHOW, SHOWN, CellText, Outcome
 from tfgpu_magic.isolate.process import wire, worker
 from tfgpu_magic.isolate.process.interrupt import deferring_interrupts
 from tfgpu_magic.isolate.process.worker import pickled_error
 from tfgpu_magic.isolate.values import changes, pickling, plain
 from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
+from tfgpu_magic.machine import host_memory
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 """The MIME type of widgets, which need comms: this process has none, and the widget's text is shown instead."""

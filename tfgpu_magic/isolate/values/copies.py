@@ -11,8 +11,8 @@ import threading
 import weakref
 from typing import Any
 
-from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.values.pickling import Pickled
+from tfgpu_magic.machine import host_memory
 
 _COPIES: weakref.WeakValueDictionary[tuple[int, int], memoryview] = weakref.WeakValueDictionary()
 _LOCK = threading.Lock()

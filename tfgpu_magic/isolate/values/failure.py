@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Any
 
 from tfgpu_magic.errors import Raised
-from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
+from tfgpu_magic.machine import host_memory
 
 
 @dataclass(frozen=True, slots=True)
