@@ -24,6 +24,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tfgpu_magic.claims.ledger import LEDGER
+from tfgpu_magic.engine import engine
+from tfgpu_magic.engine.enforcement import look_well
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.frameworks import registry, self_report
 from tfgpu_magic.frameworks.runtime import RUNTIME
@@ -191,8 +193,8 @@ def _set_up(setup: Setup) -> None:
         RUNTIME.ask_others(setup.other_frameworks)
     if setup.policy.requests or setup.other_frameworks.requests:
         snapshot = setup.snapshot
-        see = {} if snapshot is None else {"see": lambda: snapshot}
-        setup.apply(setup.policy, frameworks=setup.frameworks, **see)
+        see = look_well if snapshot is None else lambda: snapshot
+        engine.apply(setup.policy, frameworks=setup.frameworks, see=see)
 
 
 class _WholeWrites(io.FileIO):
