@@ -35,10 +35,10 @@ from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.isolate import user_code, watch
 from tfgpu_magic.isolate.call import ANSWER, APART, LEAVE, SHOW, SHOWN, CellCall, Outcome
 from tfgpu_magic.isolate.cells.cell import Cell, unpickle_each
-from tfgpu_magic.isolate.leasing import LEASES, Lease
+from tfgpu_magic.isolate.leasing import Lease
 from tfgpu_magic.isolate.process import shell, wire
 from tfgpu_magic.isolate.run import Run, _CallWatch
-from tfgpu_magic.isolate.sinks import CellOutput, OwnStreams
+from tfgpu_magic.isolate.sinks import OwnStreams, SubmittingCell
 from tfgpu_magic.isolate.values import copies, pickling, plain
 from tfgpu_magic.machine import host_memory
 from tfgpu_magic.policy.policy import NOTHING
@@ -124,8 +124,10 @@ def test_a_stream_of_this_process_that_fails_ends_no_call(monkeypatch: pytest.Mo
 
 def test_a_display_that_cannot_be_sent_to_its_cell_ends_no_call() -> None:
     kernel = SimpleNamespace(get_parent=dict, session=Session(), iopub_socket=None)
+    cell = SubmittingCell(kernel)
+    kernel.get_parent = lambda: {"header": {"msg_id": "another"}}
 
-    CellOutput(kernel).show({"data": {"text/plain": "half a pair: \ud83d"}, "metadata": {}})
+    cell.show({"data": {"text/plain": "half a pair: \ud83d"}, "metadata": {}})
 
 
 # What it has answered
@@ -396,64 +398,6 @@ def test_arrays_on_a_gpu_come_home_as_arrays_of_the_host(monkeypatch: pytest.Mon
 
 
 # Small ends
-
-
-def test_a_call_whose_thread_cannot_be_started_is_not_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    executor = IsolatedExecutor(gpus=0)
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(RuntimeError, match="new thread"):
-            executor.submit(deeds.echo, 1)
-    assert not executor._waiting
-    assert executor.submit(deeds.echo, 2).result() == 2
-    executor.shutdown()
-
-
-def test_how_many_calls_run_at_once_is_decided_anew_when_none_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    rooms = iter([1, 2])
-    monkeypatch.setattr(LEASES, "survey", lambda *_: next(rooms))
-    asked = isolated(deeds.echo)._asked
-
-    first = asked.executor()
-    first._threads = 1
-    assert asked.executor() is first
-    first._threads = 0
-    assert (first._most, asked.executor()._most) == (1, 2)
-
-
-def test_calls_that_two_threads_submit_at_once_share_one_executor(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[IsolatedExecutor] = []
-    echo = isolated(deeds.echo)
-    other, lock, waits = threading.Thread(target=echo.submit, args=(2,)), echo._asked.lock, threading.Event()
-
-    class Noted:
-        def __enter__(self) -> None:
-            if not lock.acquire(blocking=False):
-                waits.set()
-                lock.acquire()
-
-        def __exit__(self, *_: object) -> None:
-            lock.release()
-
-    def submit(executor: IsolatedExecutor, *_: object, **__: object) -> None:
-        made.append(executor)
-        if len(made) == 1:
-            other.start()
-            until(lambda: waits.is_set() or not other.is_alive())
-        executor._threads = 1
-
-    monkeypatch.setattr(LEASES, "survey", lambda *_: 1)
-    monkeypatch.setattr(IsolatedExecutor, "submit_call", submit)
-    monkeypatch.setattr(echo._asked, "lock", Noted())
-    echo.submit(1)
-    other.join()
-
-    for executor in made:
-        executor._threads = 0  # nobody waits for them at the end
-    assert made[0] is made[1]
 
 
 def test_a_value_that_cannot_be_displayed_comes_all_the_same() -> None:
