@@ -18,7 +18,6 @@ from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.report import GpuUse
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.isolate.values import failure, pickling
-from tfgpu_magic.isolate.values.failure import Failure
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.policy import NOTHING, Policy
 
@@ -219,11 +218,11 @@ class Outcome:
     @property
     def traceback(self) -> tuple[str, ...]:
         """The lines of what it raised, as IPython showed it there; none if no IPython ran."""
-        return self._description().shown if self.failure else ()
+        return failure.described(self.failure).shown if self.failure else ()
 
     def error(self) -> BaseException | None:
         """Return what it raised, as its own type, or as the cause of `TimedOut`; None if it raised nothing."""
-        raised = failure.revive(self._description(), self.failure[1:]) if self.failure else None
+        raised = failure.load(self.failure) if self.failure else None
         if self.late is None:
             return raised
         late = timed_out(self.late)
@@ -256,10 +255,6 @@ class Outcome:
             refused = Unpicklable(msg(text, error=error))
             refused.value = self.value
             raise refused from error
-
-    def _description(self) -> Failure:
-        description: Failure = pickle.loads(self.failure[0])  # noqa: S301  # from our own process
-        return description
 
 
 def timed_out(seconds: float) -> TimedOut:
