@@ -20,7 +20,6 @@ from tests.isolate.rig import run
 from tests.processes import runs
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.isolate.inheritance import limits
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -377,15 +376,3 @@ def test_a_call_of_a_script_may_have_pools_of_processes(how: list[str], tmp_path
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60 * SLACK)
 
     assert (done.stdout, done.stderr) == (f"{[[0, 1, 4, 9]] * 2}\n", "")
-
-
-def test_where_the_system_does_not_tell_the_umask_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "Name:\tpython\n")
-    before = os.umask(0o077)
-    try:
-        for take_over in limits():
-            take_over()
-    finally:
-        after = os.umask(before)
-
-    assert after == 0o077

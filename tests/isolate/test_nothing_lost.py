@@ -19,7 +19,6 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
-import ml_dtypes
 import numpy as np
 import pytest
 from cloudpickle import cloudpickle as internals
@@ -350,51 +349,28 @@ def test_what_a_job_brings_is_made_only_when_the_notebook_is_back(monkeypatch: p
 # Other frameworks
 
 
-class _OfAFramework:
-    def __init__(self, content: Any) -> None:
-        self.content, self.dtype = content, None
-        self.device = SimpleNamespace(type=content if isinstance(content, str) else "cuda")
+class _Storage:
+    def __init__(self, kind: str) -> None:
+        self.device = SimpleNamespace(type=kind)
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        if self.content == "cpu":
-            return str, ("by itself",)
-        raise AssertionError("it would take the GPU where it arrives")
-
-    def __array__(self, dtype: object = None, copy: object = None) -> Any:
-        array = np.asarray(self.content)
-        array.setflags(write=False)
-        return array
+        assert self.device.type == "cpu"  # else it would take the GPU where it arrives
+        return str, ("by itself",)
 
     def cpu(self) -> Any:
         return type(self)("cpu")
 
 
-def test_arrays_on_a_gpu_come_home_as_arrays_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    array = type("ArrayImpl", (_OfAFramework,), {"__module__": "jaxlib._jax", "nbytes": 12345})
-    storage = type("UntypedStorage", (_OfAFramework,), {"__module__": "torch.storage", "nbytes": lambda _: 54321})
-    layer = type("Linear", (SimpleNamespace,), {"__module__": "torch.nn.modules.linear"})
-    size = type("Size", (tuple,), {"__module__": "torch"})
-    jax, torch = ModuleType("jax"), ModuleType("torch")
-    vars(jax)["dtypes"] = SimpleNamespace(prng_key=None, issubdtype=lambda *_: False)
-    vars(jax)["Array"], vars(torch)["UntypedStorage"] = array, storage
-    monkeypatch.setitem(sys.modules, "jax", jax)
+def test_what_pytorch_has_on_a_gpu_comes_home_in_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = type("UntypedStorage", (_Storage,), {"__module__": "torch.storage", "nbytes": lambda _: 54321})
+    torch, demanded = ModuleType("torch"), list[int]()
+    vars(torch)["UntypedStorage"] = storage
     monkeypatch.setitem(sys.modules, "torch", torch)
-    demanded = list[int]()
     monkeypatch.setattr(host_memory, "check_room", demanded.append)
-    kinds = [np.dtype(kind) for kind in (np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4)]
-    arrays = [array(np.array(content, kind)) for kind in kinds for content in ([1, 2], 3)]
-    there = pickling.dump_self_contained([*arrays, storage("cuda"), storage("cpu")], reduce=plain.reduce)
-    *came, gpu, cpu = pickling.load([memoryview(bytearray(part)) for part in there.parts])
+    there = pickling.dump_self_contained([storage("cuda"), storage("cpu")], reduce=plain.reduce)
 
-    assert [(type(one), one.dtype, one.flags.writeable) for one in came[::2]] == [
-        (np.ndarray, kind, True) for kind in kinds
-    ]
-    assert [(*map(float, large), float(scalar)) for large, scalar in zip(came[::2], came[1::2], strict=True)] == [
-        (1, 2, 3)
-    ] * 4
-    assert (gpu, cpu) == ("by itself", "by itself")
-    assert {12345, 54321} <= {*demanded}  # before they are copied
-    assert plain.reduce(layer(weight=1)) is plain.reduce(size((1, 2))) is NotImplemented
+    assert pickling.load(there.parts) == ["by itself", "by itself"]
+    assert 54321 in demanded  # before it is copied
 
 
 # Small ends
