@@ -37,7 +37,7 @@ from tfgpu_magic.isolate.cells.cell import Cell, unpickle_each
 from tfgpu_magic.isolate.leasing import Lease
 from tfgpu_magic.isolate.process import shell, wire
 from tfgpu_magic.isolate.run import Run, _CallWatch
-from tfgpu_magic.isolate.sinks import OwnStreams, SubmittingCell
+from tfgpu_magic.isolate.sinks import Sink, SubmittingCell
 from tfgpu_magic.isolate.values import copies, pickling, plain
 from tfgpu_magic.machine import host_memory
 from tfgpu_magic.policy.policy import NOTHING
@@ -117,7 +117,7 @@ def test_a_stream_of_this_process_that_fails_ends_no_call(monkeypatch: pytest.Mo
     for broken in (closed, SimpleNamespace(write=len)):  # which cannot be flushed
         monkeypatch.setattr(sys, "stdout", broken)
         one, _ = call(deeds.flood_lines, MIB)
-        one.sink = OwnStreams()
+        one.sink = Sink()
         assert one.run_process(prepare()).value() is None
 
 
@@ -135,7 +135,7 @@ def test_a_display_that_cannot_be_sent_to_its_cell_ends_no_call() -> None:
 def test_an_answer_behind_a_pile_of_displays_is_taken_when_the_process_has_ended() -> None:
     (one, _), (ours, theirs), (out, end) = call(deeds.nothing), wire.pair(), os.pipe()
     os.close(end)
-    one.sink, one.pid = OwnStreams(), 1
+    one.sink, one.pid = Sink(), 1
     process: Any = SimpleNamespace(connection=ours, out=out, err=out)  # only this much of it is there
     loop = _CallWatch(one, prepare(), process)
     with ours, theirs, loop._selector:

@@ -30,7 +30,7 @@ from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER, WorkerProcess
 from tfgpu_magic.isolate.process.interrupt import InterruptEvent, deferring_interrupts
-from tfgpu_magic.isolate.sinks import OwnStreams, Sink
+from tfgpu_magic.isolate.sinks import Sink
 from tfgpu_magic.isolate.watch import CallStage, Deed, Event, Unreadable
 from tfgpu_magic.machine import host_memory
 from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
@@ -63,7 +63,7 @@ class Run:
 
     call: Call
     work: Sequence[memoryview] = ()
-    sink: Sink = field(default_factory=OwnStreams)
+    sink: Sink = field(default_factory=Sink)
     warming: Callable[[], None] = lambda: None
     answered: Callable[[Outcome], str] = lambda _: LEAVE
     stopped: bool = False

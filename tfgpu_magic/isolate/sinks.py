@@ -7,29 +7,19 @@ import contextvars
 import copy
 import sys
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tfgpu_magic.ground.host import shell
 
 
-class Sink(Protocol):
-    """Where output goes."""
-
-    def write(self, stream: str, text: str) -> None:
-        """Write text to ``stdout`` or ``stderr``."""
-
-    def show(self, message: Mapping[str, Any]) -> None:
-        """Show a display: ``data`` and ``metadata`` by MIME type, ``transient``, ``update``; or clear what is shown."""
-
-
-class OwnStreams:
-    """A sink for this process's own streams, and the display of the thread's cell.
+class Sink:
+    """Where output goes: this process's own streams, and the display of the thread's cell.
 
     A stream that is closed, whose terminal has gone, or that is no whole file, ends no call: what it refuses is lost.
     """
 
     def write(self, stream: str, text: str) -> None:
-        """Write as `print` does, and flush; the text is UTF-8, and this process's stream may have another encoding."""
+        """Write to ``stdout`` or ``stderr`` as `print` does, and flush; the stream may have another encoding."""
         file = getattr(sys, stream)
         if file is None:  # as in a service
             return
@@ -41,7 +31,11 @@ class OwnStreams:
             file.flush()
 
     def show(self, message: Mapping[str, Any]) -> None:
-        """Publish it as a cell of this process would; without IPython, print its text."""
+        """Publish it as a cell of this process would; without IPython, print its text.
+
+        Args:
+            message: ``data`` and ``metadata`` by MIME type, ``transient``, ``update``; or ``clear``, and nothing else.
+        """
         here = shell()
         if here is None:
             self.write("stdout", str(message.get("data", {}).get("text/plain", "")) + "\n")
@@ -53,7 +47,7 @@ class OwnStreams:
                 here.display_pub.publish(**message)
 
 
-class SubmittingCell(OwnStreams):
+class SubmittingCell(Sink):
     """A sink for the cell that is running now in a kernel: its own streams until the kernel runs another cell.
 
     So code that captures a cell's output captures that of its calls too; and later output does not go to the next cell.
@@ -95,4 +89,4 @@ class SubmittingCell(OwnStreams):
 def of_running_cell() -> Sink:
     """Return the sink for a call that is submitted here: that of the running cell, if this process runs cells."""
     kernel = getattr(shell(), "kernel", None)
-    return OwnStreams() if kernel is None else SubmittingCell(kernel)
+    return Sink() if kernel is None else SubmittingCell(kernel)
