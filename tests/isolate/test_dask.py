@@ -209,15 +209,6 @@ def test_a_call_that_is_cancelled_ends(client: distributed.Client, begins: Begin
     assert submitted(client, pow, 2, 3).result(PATIENCE) == 8
 
 
-def test_a_call_that_is_cancelled_and_ignores_that_is_killed(client: distributed.Client, begins: Begins) -> None:
-    before = client.run(on_cluster.set_grace, 1.0)
-    future, pid = begins(on_cluster.ignore_interrupts)
-    future.cancel()
-
-    until(lambda: is_gone(pid), seconds=PATIENCE)
-    client.run(on_cluster.set_grace, min(before.values()))
-
-
 def test_calls_end_when_their_client_is_killed(client: distributed.Client, tmp_path: Path) -> None:
     code = f"""
         from pathlib import Path
