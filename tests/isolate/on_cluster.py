@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from tfgpu_magic.isolate import dask
 from tfgpu_magic.simgpu import Machine
 
 
@@ -32,6 +34,19 @@ def wait_for(file: Path, begun: Path) -> str:
     while not file.exists():
         time.sleep(0.05)
     return "done"
+
+
+def ignore_interrupts(file: Path, begun: Path) -> str:
+    """Wait for a file, whatever comes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return wait_for(file, begun)
+
+
+def set_grace(seconds: float) -> float:
+    """Set, in a worker of Dask's, how long a cancelled call may go on; how long it was."""
+    before: float = vars(dask)["GRACE"]
+    vars(dask)["GRACE"] = seconds
+    return before
 
 
 def add_tensor(array: Any) -> Any:

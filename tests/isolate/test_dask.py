@@ -128,6 +128,24 @@ def test_calls_use_the_gpus_of_both_machines_within_their_policy_and_give_all_ba
         assert (machine.held(), machine.processes()) == (0, [])
 
 
+def test_no_process_of_dasks_imports_what_a_call_imports(client: distributed.Client) -> None:
+    submitted(client, isolated(on_cluster.grow)).result(PATIENCE)
+    names = {"tensorflow", "keras", on_cluster.__name__}
+
+    def modules() -> set[str]:
+        return names & set(sys.modules)
+
+    there = {**client.run(modules), "scheduler": client.run_on_scheduler(modules)}
+
+    assert len(there) == 3
+    assert set().union(*there.values()) == set()
+    assert "tensorflow" not in sys.modules
+
+
+def test_a_call_has_the_environment_of_its_worker(client: distributed.Client) -> None:
+    assert submitted(client, without_gpu(os.getenv), "ON_THIS_MACHINE").result(PATIENCE) in ("one", "two")
+
+
 def test_large_arrays_and_the_values_of_other_tasks_travel(client: distributed.Client) -> None:
     array = np.arange(2**21, dtype=np.float32)
 
@@ -136,6 +154,14 @@ def test_large_arrays_and_the_values_of_other_tasks_travel(client: distributed.C
     second = submitted(client, without_gpu(on_cluster.add_tensor), first)
 
     np.testing.assert_array_equal(array + 2, second.result(PATIENCE))
+
+
+def test_versions_are_compared_by_dask(client: distributed.Client) -> None:
+    found = client.get_versions(check=True, packages=["tfgpu_magic"])
+
+    assert {one["packages"]["tfgpu_magic"] for one in found["workers"].values()} == {
+        found["client"]["packages"]["tfgpu_magic"]
+    }
 
 
 # What comes home
@@ -207,6 +233,15 @@ def test_a_call_that_is_cancelled_ends(client: distributed.Client, begins: Begin
 
     until(lambda: is_gone(pid))
     assert submitted(client, pow, 2, 3).result(PATIENCE) == 8
+
+
+def test_a_call_that_is_cancelled_and_ignores_that_is_killed(client: distributed.Client, begins: Begins) -> None:
+    before = client.run(on_cluster.set_grace, 1.0)
+    future, pid = begins(on_cluster.ignore_interrupts)
+    future.cancel()
+
+    until(lambda: is_gone(pid), seconds=PATIENCE)
+    client.run(on_cluster.set_grace, min(before.values()))
 
 
 def test_calls_end_when_their_client_is_killed(client: distributed.Client, tmp_path: Path) -> None:
