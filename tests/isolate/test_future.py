@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from tests.isolate import deeds
 from tests.processes import QUIET, runs
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic import IsolatedExecutor, PolicyError, WorkerDied, isolated
+from tfgpu_magic import IsolatedExecutor, PolicyError, Unpicklable, WorkerDied, isolated
 from tfgpu_magic.isolate.values import copies, pickling
+
+LOCK = threading.Lock()
 
 
 @pytest.mark.usefixtures("light")
@@ -104,6 +106,21 @@ def test_an_initializer_runs_in_each_process() -> None:
         assert [future.result() for future in [executor.submit(found) for _ in range(3)]] == ["licence"] * 3
     with IsolatedExecutor(1, gpus=0, initializer=fails) as executor, pytest.raises(ValueError, match="own"):
         executor.submit(found).result()
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs", "said"),
+    [
+        (repr, (LOCK,), {}, r"^argument 1 of repr cannot be sent to another process: a _thread\.lock cannot"),
+        (deeds.echo, (), {"value": {"k": LOCK}}, r"in argument 'value' of echo\['k'\]"),
+        (lambda: LOCK, (), {}, "<lambda> cannot be sent"),
+    ],
+)
+def test_what_cannot_be_sent_is_named_by_the_future(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], said: str
+) -> None:
+    with IsolatedExecutor(1, gpus=0) as executor, pytest.raises(Unpicklable, match=said):
+        executor.submit(function, *args, **kwargs).result()
 
 
 @pytest.mark.parametrize(
