@@ -225,12 +225,11 @@ def test_nothing_of_the_idle_steps_is_imported_where_there_is_no_administrators_
 def test_what_runs_in_a_calls_process_knows_no_room_above_it() -> None:
     there = ("isolate/process/", "isolate/call.py", "isolate/inheritance.py")
     known = {name for room in ROOMS if room.startswith(there) for name in imports(room)}
-    floors = ("errors.", "ground.", "policy.", "machine.", "tell.", "frameworks", "claims.")
+    floors = ("errors.", "ground.", "policy.", "machine.", "tell.", "frameworks", "claims.", "engine.")
     below = (
         *floors,
         "isolate.call.",
         "isolate.inheritance.",
-        "isolate.host_memory",
         "isolate.process.",
         "isolate.values.",
     )

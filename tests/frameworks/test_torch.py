@@ -22,8 +22,8 @@ from tests.tf.on_machine import here, refused
 from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.torch.framework import CUDA_OPTIONS, OPTIONS, Torch
 from tfgpu_magic.insight.objects.tensors import tensors
-from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.values import pickling
+from tfgpu_magic.machine import host_memory
 from tfgpu_magic.simgpu import Machine
 
 pytestmark = pytest.mark.frameworks

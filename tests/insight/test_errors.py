@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Callable
 
@@ -27,8 +26,7 @@ def raised(code: str) -> BaseException:
 
 def sent(code: str) -> BaseException:
     """Return the same as it comes from another process."""
-    described, pickled = failure.capture(raised(code))
-    return failure.revive(pickle.loads(pickle.dumps(described)), pickled.parts)
+    return failure.load(failure.dump(raised(code)))
 
 
 DIRECT = "raise full()"

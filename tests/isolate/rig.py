@@ -16,6 +16,7 @@ from tests.waiting import until
 from tfgpu_magic.isolate.call import Call, Setup
 from tfgpu_magic.isolate.leasing import Lease
 from tfgpu_magic.isolate.run import Run, setup
+from tfgpu_magic.isolate.sinks import Sink
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy import parser
@@ -24,7 +25,7 @@ from tfgpu_magic.policy.policy import NOTHING
 RUNNER = "tfgpu_magic.isolate.process.worker:call"
 
 
-class Paper:
+class Paper(Sink):
     """A sink that keeps a MiB of what is written, and counts the characters of all."""
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ STAYS = {
 }
 LOSES = """
 import keras, threading, tensorflow as tf
-from tfgpu_magic.isolate import host_memory
+from tfgpu_magic.machine import host_memory
 host_memory.free_bytes = lambda: 200 * 2**20
 n, shared = 1, [1]
 if n == 2: none = 1

@@ -84,18 +84,6 @@ def test_a_call_is_where_its_caller_is(tmp_path: Path, monkeypatch: pytest.Monke
     assert run(place, (), {}) == (str(tmp_path), "ü\n=", str(tmp_path), ["program", "-x"], "")
 
 
-def test_signals_are_as_a_program_finds_them() -> None:
-    def signals() -> tuple[Any, ...]:
-        return (
-            signal.pthread_sigmask(signal.SIG_BLOCK, ()),
-            signal.getsignal(signal.SIGCHLD),
-            signal.getsignal(signal.SIGINT) is signal.default_int_handler,
-            signal.set_wakeup_fd(-1),
-        )
-
-    assert run(signals, (), {}) == (set(), signal.SIG_DFL, True, -1)
-
-
 def test_a_call_has_no_descriptor_that_is_not_its_own(tmp_path: Path) -> None:
     def descriptors() -> list[str]:
         found = []

@@ -9,22 +9,17 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.isolate import deeds
 from tests.isolate.rig import run
 from tests.processes import runs
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.isolate.inheritance import limits
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -163,7 +158,6 @@ def test_a_forked_child_has_no_leases_of_its_parent() -> None:
         child = os.fork()
         if child == 0:  # it waits for the GPU as anybody does, until its parent lets go of it
             until = time.monotonic() + 30
-            threading.Timer(30, LEASES.stir).start()
             with LEASES.lease(LeaseRequest(NOTHING, 1, lambda: time.monotonic() < until)) as lease:
                 print(len(lease.devices), flush=True)
             os._exit(0)
@@ -382,44 +376,3 @@ def test_a_call_of_a_script_may_have_pools_of_processes(how: list[str], tmp_path
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60 * SLACK)
 
     assert (done.stdout, done.stderr) == (f"{[[0, 1, 4, 9]] * 2}\n", "")
-
-
-@contextmanager
-def restless() -> Iterator[None]:
-    """Have another thread set and remove a variable all the time."""
-    over = threading.Event()
-
-    def move() -> None:
-        while not over.is_set():
-            os.environ["COMES_AND_GOES"] = "1"
-            del os.environ["COMES_AND_GOES"]
-
-    thread, before = threading.Thread(target=move), sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        sys.setswitchinterval(before)
-
-
-@pytest.mark.usefixtures("light")
-def test_an_environment_that_another_thread_changes_is_no_error() -> None:
-    with restless():
-        for _ in range(5000):
-            RUNTIME.environment_for_children()
-    assert run(deeds.nothing, (), {}) == 1
-
-
-def test_where_the_system_does_not_tell_the_umask_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "Name:\tpython\n")
-    before = os.umask(0o077)
-    try:
-        for take_over in limits():
-            take_over()
-    finally:
-        after = os.umask(before)
-
-    assert after == 0o077

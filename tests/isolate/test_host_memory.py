@@ -11,7 +11,7 @@ import pytest
 from tests.cgroups import cgroup_of
 from tests.isolate.test_caller import start
 from tests.sizes import GIB, MIB
-from tfgpu_magic.isolate import host_memory
+from tfgpu_magic.machine import host_memory
 
 
 def system(root: Path, *, cgroup: str, files: dict[str, str]) -> tuple[Path, Path]:

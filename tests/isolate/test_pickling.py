@@ -12,7 +12,6 @@ import pytest
 from tests.isolate import deeds
 from tests.isolate.rig import run
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.isolate.cells.cell import _pickled
 from tfgpu_magic.isolate.values import pickling
 
 LOCK = threading.Lock()
@@ -86,19 +85,6 @@ def test_what_cannot_be_sent_is_named_with_its_place(value: object, told: str) -
     assert told in str(caught.value)
 
 
-class Hostile(dict[str, object]):
-    def items(self) -> Any:
-        raise RuntimeError("no items")
-
-    def __reduce__(self) -> Any:
-        raise RuntimeError("no pickle")
-
-
-def test_a_hostile_value_is_named_too() -> None:
-    with pytest.raises(Unpicklable, match=r"a .*Hostile.* cannot be pickled \(no pickle\)"):
-        pickling.dump([Hostile()])
-
-
 @pytest.mark.usefixtures("light")
 class TestInACall:
     @pytest.mark.parametrize("size", [10, LARGE])
@@ -135,25 +121,3 @@ class TestInACall:
     def test_a_result_that_cannot_come_home_is_told(self, function: Callable[[], object], told: str) -> None:
         with pytest.raises(Unpicklable, match=told):
             run(function, (), {})
-
-
-class Counted:
-    """A value that counts how often it is pickled."""
-
-    count = 0
-
-    def __reduce__(self) -> tuple[type[object], tuple[()]]:
-        Counted.count += 1
-        return object, ()
-
-
-def test_names_that_cannot_be_sent_make_no_other_be_pickled_once_more_for_each() -> None:
-    shared = [1]
-    inputs = {"large": Counted(), **{f"lock{n}": [shared, LOCK] for n in range(5)}, "one": shared, "two": [shared]}
-
-    pieces, unsent = _pickled(inputs, frozenset())
-    made, _ = pickling.load_each({name: piece.parts for name, piece in pieces.items()})
-
-    assert Counted.count == 2
-    assert [*unsent] == [f"lock{n}" for n in range(5)]
-    assert made["two"] == [made["one"]] == [shared]

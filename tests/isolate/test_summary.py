@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from tests.sizes import GIB, MIB
-from tfgpu_magic.ground.answer import Quiet
 from tfgpu_magic.ground.message import msg
 from tfgpu_magic.ground.report import Figure, GpuUse
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
@@ -87,13 +86,3 @@ def test_what_stayed_behind_is_named_with_the_way_to_bring_it() -> None:
     ]
     failed = replace(outcome, failure=(memoryview(b""),))
     assert "Gone" not in repr(summarise(failed, machine(0), None, PID))
-
-
-def test_in_html_nothing_of_a_cell_is_markup() -> None:
-    outcome = Outcome(kept={"x": msg("<b>no</b>")})
-
-    assert "&lt;b&gt;" in summarise(outcome, machine(0), None, PID)._repr_html_()
-
-
-def test_what_is_to_be_typed_is_marked_so_in_html() -> None:
-    assert "<code>--gpus 1</code>" in Quiet("`--gpus 1` gives a cell the GPU with most free memory.")._repr_html_()

@@ -61,14 +61,6 @@ def test_of_many_large_parts_one_that_is_kept_keeps_few_others(ends: Pair) -> No
     assert len(kept) <= sum(sizes) <= 12 * wire.ALONE
 
 
-def test_messages_keep_their_order_and_their_bounds(ends: Pair) -> None:
-    for number in range(20):
-        wire.send(ends[0], f"{number}", [b"x" * number])
-
-    received = [wire.receive(ends[1]) for _ in range(20)]
-    assert [(m.kind, len(m.parts[0])) for m in received if m] == [(f"{n}", n) for n in range(20)]
-
-
 def test_what_arrives_is_writable_and_aligned(ends: Pair) -> None:
     wire.send(ends[0], "", [bytes(size) for size in SIZES])
     message = wire.receive(ends[1])

@@ -111,6 +111,19 @@ def test_who_came_first_goes_first_also_before_one_for_whom_there_is_room(
     assert ["limit 9.6 GiB" in policies[0], "limit 1 GiB" in policies[1], there] == [True, True, set()]
 
 
+def test_an_isolated_cell_waits_in_the_row_of_its_notebook_also_without_a_limit(
+    machine: Machine, server: Server, holder: Neighbour
+) -> None:
+    rest = machine.add_neighbour("3.5GiB@0")  # which leaves no room for a context
+    with notebooks(server, "one.ipynb") as (notebook,):
+        request, _ = begin(notebook.client, "%%tf_gpu isolate --wait 20m growth\n6 * 7")
+        rows = waiting(machine)
+        rest.stop()
+        ended = reply_to(notebook.client, request)["status"]
+
+    assert (rows, ended) == ({"one"}, "ok")
+
+
 def test_an_interrupt_ends_the_wait_with_nothing_applied(machine: Machine, server: Server, holder: Neighbour) -> None:
     with notebooks(server, "one.ipynb") as (notebook,):
         before = notebook.run("%tf_gpu plan")

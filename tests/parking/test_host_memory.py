@@ -10,8 +10,8 @@ import pytest
 from tests.processes import program
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import host_memory as readings
-from tfgpu_magic.isolate.host_memory import CgroupLimit
+from tfgpu_magic.machine import host_memory as readings
+from tfgpu_magic.machine.host_memory import CgroupLimit
 from tfgpu_magic.parking import host_memory
 from tfgpu_magic.parking.host_memory import room, shortage
 

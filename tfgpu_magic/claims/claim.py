@@ -90,16 +90,25 @@ class Page:
     def waits_behind(self, number: int, gpus: Collection[str]) -> bool:
         """Return whether a claim to one of these GPUs came before another one, still waits, and is looked after.
 
+        One of the same process also comes first while it is not known which GPUs it waits for.
+
         Args:
             number: that of the other one.
             gpus: these.
         """
+        now, slot = time.monotonic(), self.claims[number].slot
         return any(
-            claim.number < number
-            and not (claim.had or time.monotonic() - claim.seen >= ABSENT)
-            and not set(gpus).isdisjoint(claim.requested)
+            not set(gpus).isdisjoint(claim.requested) and now - claim.seen < ABSENT
+            if claim.requested
+            else claim.slot == slot
             for claim in self.claims.values()
+            if claim.number < number and not claim.had
         )
+
+    def request(self, number: int, gpus: Collection[str]) -> None:
+        """Renew a claim that waits for these GPUs."""
+        self.changes += not self.claims[number].requested
+        self.change(number, requested=tuple(gpus), seen=time.monotonic())
 
     def of_calls(self) -> list[Claim]:
         """Return what all calls have."""

@@ -20,6 +20,7 @@ import time
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, replace
+from typing import Literal
 
 from tfgpu_magic.claims.claim import Claim, Page
 from tfgpu_magic.errors import MonitorError, Refused
@@ -56,6 +57,7 @@ class ClaimLedger:
         self._page, self._alone = Page(), threading.RLock()  # the file's lock keeps out other processes, and no thread
         self._directory: BoardDirectory | None = None
         self._file, self._is_written = -1, True
+        self._over = set[int]()  # claims of this process that are to be removed
 
     @contextlib.contextmanager
     def turn(self, timeout: float | None = None) -> Iterator[Page]:
@@ -75,13 +77,41 @@ class ClaimLedger:
             locked = _lock(self._file, _MUTEX, LOCK_TIMEOUT if timeout is None else timeout)
             try:
                 page, before = self._read()
-                page.locked = locked
+                page.locked, over = locked, self._over.copy()
+                for claim in [claim for claim in page.claims.values() if claim.slot == self.slot]:
+                    if claim.number in over:
+                        page.drop(claim.number)
                 yield page
                 self._page, text = page, _text(page)
                 self._is_written = text == before or (locked and self._write(text, before))
+                self._over -= over
             finally:
                 if locked:
                     fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _MUTEX)
+
+    @contextlib.contextmanager
+    def queued(self, kind: Literal["call", "wait"], gpus: Collection[str] = ()) -> Iterator[int]:
+        """Have a claim of a kind for a block, which waits for one of these GPUs; yield its number."""
+        number = 0
+        try:
+            with self.turn() as page:
+                number = page.number()
+                claim = Claim(number=number, slot=self.slot, seen=time.monotonic(), kind=kind, requested=tuple(gpus))
+                page.put(claim)
+            yield number
+        finally:
+            self.end(number)
+
+    def end(self, number: int) -> None:
+        """Remove a claim of this process; an interrupt meanwhile is raised when that is done."""
+        self._over.add(number)  # before anything that can be interrupted: any later turn removes it
+        try:
+            with self.turn():
+                pass
+        except KeyboardInterrupt:
+            with self.turn():
+                pass
+            raise
 
     def read(self) -> Page:
         """Return the content as it is now, without the lock, for a view of it.
@@ -128,7 +158,7 @@ class ClaimLedger:
 
     def forget(self) -> None:
         """Drop the parent's number and claims, in a process that was forked from the ledger's own."""
-        self._page, self._alone, self.deciding = Page(), threading.RLock(), []
+        self._page, self._alone, self.deciding, self._over = Page(), threading.RLock(), [], set()
         self._close()
 
     def _ensure_open(self) -> None:

@@ -1,4 +1,4 @@
-"""Waits for room on GPUs: the queue of this user's processes in their ledger, and what shows and ends every wait.
+"""Waits for room on GPUs: what shows and ends every wait, and the order in the queue, which is in the `ledger`.
 
 Who came first for one of these GPUs goes first. Programs of others have no order, and neither has a line that does not
 wait.
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tfgpu_magic.claims.claim import Claim
 from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import import_hook
@@ -23,6 +22,8 @@ from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from tfgpu_magic.claims.claim import Page
 
 T = TypeVar("T")
 
@@ -155,11 +156,12 @@ def wait_for(attempt: Callable[[], T], check: Callable[[], object], gpus: Sequen
         Refused: there was no room in time, or the wait was interrupted in a notebook or a session; or nobody's giving
             way would help.
     """
-    with _queued(gpus) as is_first, Wait(limit) as wait:
+    with LEDGER.queued("wait", gpus) as number, Wait(limit) as wait:
         while True:
             try:
                 with _interruptible():
-                    first = is_first()
+                    with LEDGER.turn() as page:
+                        first = is_first(page, number, gpus)
                     check()
                 if first:
                     return attempt()
@@ -172,27 +174,13 @@ def wait_for(attempt: Callable[[], T], check: Callable[[], object], gpus: Sequen
                 time.sleep(wait.go_on(why))
 
 
-@contextlib.contextmanager
-def _queued(gpus: Sequence[str]) -> Iterator[Callable[[], bool]]:
-    """Queue for these GPUs in a block, and yield what returns whether nobody came first who waits for one of them.
+def is_first(page: Page, number: int, gpus: Sequence[str]) -> bool:
+    """Renew a claim to one of these GPUs, and return whether nobody who came first waits for one of them.
 
-    It has to be called at least every `claim.ABSENT` seconds: else this process is passed over.
+    It has to be called at least every `claim.ABSENT` seconds: else the claim is passed over.
     """
-    with LEDGER.turn() as page:
-        number = page.number()
-        page.put(Claim(number=number, slot=LEDGER.slot, seen=time.monotonic(), kind="wait", requested=tuple(gpus)))
-
-    def is_first() -> bool:
-        with LEDGER.turn() as page:
-            page.change(number, seen=time.monotonic())
-            # Who is ahead may wait for the very call that this process runs in.
-            return host.in_worker or not page.waits_behind(number, gpus)
-
-    try:
-        yield is_first
-    finally:
-        with LEDGER.turn() as page:
-            page.drop(number)
+    page.request(number, gpus)
+    return host.in_worker or not page.waits_behind(number, gpus)  # which may wait for the call that this process runs
 
 
 @contextlib.contextmanager

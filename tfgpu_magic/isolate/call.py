@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tfgpu_magic.errors import PolicyError, TimedOut, Unpicklable
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.ground import TENSORFLOW, units
+from tfgpu_magic.ground import units
 from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.report import GpuUse
 from tfgpu_magic.ground.snapshot import Snapshot
-from tfgpu_magic.isolate.inheritance import inheritance
 from tfgpu_magic.isolate.values import failure, pickling
-from tfgpu_magic.isolate.values.failure import Failure
 from tfgpu_magic.policy import parser
-from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
+from tfgpu_magic.policy.policy import NOTHING, Policy
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -152,9 +150,8 @@ class Setup:
     Attributes:
         runner: the function that runs the call, ``module:name``; see `worker.Runner`.
         inheritance: calls by which it gets what a program inherits from the process that starts it.
-        apply: sets TensorFlow up, given a policy and a function that returns the GPUs; imported there by its name.
         policy: the policy for its GPUs.
-        frameworks: for which frameworks the policy is, as `apply` takes it.
+        frameworks: for which frameworks the policy is.
         other_frameworks: the policy for the frameworks beside TensorFlow, if `policy` is for TensorFlow alone.
         snapshot: the GPUs as they were when the policy was chosen; None to read them again.
         claim: the number of what it has in the ledger; None if it has nothing there.
@@ -162,60 +159,11 @@ class Setup:
 
     runner: str
     inheritance: tuple[Callable[[], object], ...]
-    apply: Callable[..., object]
     policy: Policy = NOTHING
-    frameworks: str = "tensorflow"
+    frameworks: Literal["tensorflow", "all"] = "tensorflow"
     other_frameworks: Policy = NOTHING
     snapshot: Snapshot | None = None
     claim: int | None = None
-
-    @classmethod
-    def here(
-        cls,
-        call: Call,
-        runner: str,
-        policy: Policy,
-        snapshot: Snapshot | None,
-        environment: Mapping[str, str],
-        *,
-        apply: Callable[..., object],
-        asked_of_others: Policy,
-        configured: bool,
-    ) -> Setup:
-        """Return the setup of a process that is as this one is, but for its policy.
-
-        Args:
-            call: what is asked of it.
-            runner: the function that runs the call.
-            policy: the policy for its GPUs.
-            snapshot: the GPUs as they were when the policy was chosen.
-            environment: variables that differ from this process's: those that hide all GPUs.
-            apply: as in `Setup`.
-            asked_of_others: what this process asks of the frameworks beside TensorFlow.
-            configured: whether the policy of this process comes from its configuration, for which no call is refused.
-        """
-        others = NOTHING if environment else asked_of_others.then(_for_all(call, policy))
-        own = others.for_framework(TENSORFLOW).memory
-        asked = bool(call.for_all.requests) or not configured
-        together = asked and bool(own) and own == policy.memory  # TensorFlow is asked what all are, as one of them
-        kept = (request for request in policy if not isinstance(request, Memory))
-        return cls(
-            runner=runner,
-            inheritance=inheritance(environment),
-            apply=apply,
-            policy=Policy((*kept, *others.memory)) if together else policy,
-            frameworks="all" if together else "tensorflow",
-            other_frameworks=NOTHING if together else others,
-            snapshot=snapshot,
-        )
-
-
-def _for_all(call: Call, policy: Policy) -> Policy:
-    """Return what a call asks of every framework, with a memory limit as its own policy has it."""
-    words = Policy(tuple(request for request in call.for_all if isinstance(request, Memory | Reset)))
-    if words.memory and not set(words.memory) <= set(policy.memory):  # in bytes, of GPUs of its own
-        return Policy(policy.memory)
-    return words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,11 +218,11 @@ class Outcome:
     @property
     def traceback(self) -> tuple[str, ...]:
         """The lines of what it raised, as IPython showed it there; none if no IPython ran."""
-        return self._description().shown if self.failure else ()
+        return failure.described(self.failure).shown if self.failure else ()
 
     def error(self) -> BaseException | None:
         """Return what it raised, as its own type, or as the cause of `TimedOut`; None if it raised nothing."""
-        raised = failure.revive(self._description(), self.failure[1:]) if self.failure else None
+        raised = failure.load(self.failure) if self.failure else None
         if self.late is None:
             return raised
         late = timed_out(self.late)
@@ -307,10 +255,6 @@ class Outcome:
             refused = Unpicklable(msg(text, error=error))
             refused.value = self.value
             raise refused from error
-
-    def _description(self) -> Failure:
-        description: Failure = pickle.loads(self.failure[0])  # noqa: S301  # from our own process
-        return description
 
 
 def timed_out(seconds: float) -> TimedOut:

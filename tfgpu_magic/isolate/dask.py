@@ -22,7 +22,7 @@ from tfgpu_magic.isolate.executor import Isolated
 from tfgpu_magic.isolate.leasing import Abandoned
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
 from tfgpu_magic.isolate.run import Run
-from tfgpu_magic.isolate.sinks import OwnStreams
+from tfgpu_magic.isolate.sinks import Sink
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.watch import GRACE
 
@@ -85,7 +85,7 @@ def _by_content(part: Any) -> Any:
     return NotImplemented if pickling.reduce_by_file(part) is NotImplemented else part.__reduce_ex__(5)
 
 
-class _Prints(OwnStreams):
+class _Prints(Sink):
     """A sink for the streams of the worker and of all clients."""
 
     def write(self, stream: str, text: str) -> None:

@@ -138,7 +138,7 @@ class IsolatedExecutor(Executor):
         Raises:
             RuntimeError: no more calls are accepted.
         """
-        return self.submit_call(fn if self._first is None else _Prepared(*self._first, fn), args, kwargs)
+        return self.submit_call(fn if self._first is None else _prepared(*self._first, fn), args, kwargs)
 
     def submit_call(
         self, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any], reduce: Reduce | None = None
@@ -256,16 +256,15 @@ class IsolatedExecutor(Executor):
         return died
 
 
-class _Prepared:
-    """A function that is called after an initializer in the same process."""
+def _prepared(first: Callable[..., object], arguments: tuple[Any, ...], function: Callable[..., T]) -> Callable[..., T]:
+    """Return a function that is called after an initializer in the same process."""
 
-    def __init__(self, first: Callable[..., object], arguments: tuple[Any, ...], function: Callable[..., Any]) -> None:
-        self._first, self._arguments, self._function = first, arguments, function
-        self.__qualname__ = pickling.name_of(function)
+    def call(*args: Any, **kwargs: Any) -> T:
+        first(*arguments)
+        return function(*args, **kwargs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self._first(*self._arguments)
-        return self._function(*args, **kwargs)
+    call.__qualname__ = pickling.name_of(function)
+    return call
 
 
 _EVERY: weakref.WeakSet[IsolatedExecutor] = weakref.WeakSet()

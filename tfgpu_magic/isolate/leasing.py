@@ -21,14 +21,14 @@ from tfgpu_magic.claims.claim import Claim, Page
 from tfgpu_magic.claims.ledger import LEDGER, ClaimLedger
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.other_processes import ProcessNames, Unnamed, names
-from tfgpu_magic.engine.room import Wait
+from tfgpu_magic.engine.room import Wait, is_first
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
 from tfgpu_magic.ground.snapshot import Snapshot
-from tfgpu_magic.isolate.process.interrupt import deferring_interrupts
 from tfgpu_magic.machine.owners.pids import elsewhere, family
 from tfgpu_magic.machine.see import look
+from tfgpu_magic.policy import fit
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.policy import Policy
 from tfgpu_magic.policy.process_state import DEVICES
@@ -37,8 +37,8 @@ from tfgpu_magic.policy.resolver import is_skipped, resolve, shares
 
 T = TypeVar("T")
 
-TICK = 0.25
-"""Seconds between two looks into the ledger while a call waits: another process's change there wakes no thread."""
+TICK = 0.1
+"""Seconds between two looks into the ledger while a call waits."""
 
 _AGAIN = 15.0
 """Seconds after which a call that waits looks again, though nothing has changed: the process ahead may be stopped."""
@@ -58,8 +58,6 @@ class Lease:
         devices: its own GPUs; none if there is no GPU to share out.
         environment: further environment variables for its process.
         number: its number in the ledger, for its process to join it; None if it has none there.
-        started: to be called with its process's pid, once it has one.
-        wait: seconds for which its process is to wait for room; None does not wait.
     """
 
     policy: Policy
@@ -67,8 +65,6 @@ class Lease:
     devices: tuple[Device, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     number: int | None = None
-    started: Callable[[int], None] = lambda _: None
-    wait: float | None = None
 
 
 class Abandoned(Exception):
@@ -82,13 +78,13 @@ class LeaseRequest:
     Attributes:
         policy: the call's policy, in addition to the policy of this process.
         gpus: how many GPUs; None is one, if there is one.
-        wanted: returns whether the call still wants them; called again at each `Leases.stir`.
+        wanted: returns whether the call still wants them.
         waiting: what is shown while our other calls are in the way.
         wait: how it waits: if that has a limit, for other programs too.
         for_all: whether it is for what the policy takes of every GPU. What applies the policy explains better what is
             in its way, so that its call runs all the same, unless there was no room in time.
         number: its number in the ledger.
-        snapshot: the GPUs, as they were last seen for it; None before.
+        snapshot: the GPUs, as they were last seen for it.
         names: the program behind each pid, for the text of a refusal.
     """
 
@@ -99,13 +95,15 @@ class LeaseRequest:
     wait: Wait = field(default_factory=lambda: Wait(show=bool, job=True))
     for_all: bool = False
     number: int = 0
-    snapshot: Snapshot | None = None
+    snapshot: Snapshot = field(default_factory=lambda: Snapshot(time=0.0))
     names: ProcessNames = field(default_factory=ProcessNames)
 
     def devices(self, here: Policy, snapshot: Snapshot) -> tuple[Device, ...] | None:
         """Return the GPUs to choose from under this process's policy `here`; None if there is no GPU to share out."""
         if self.for_all:
-            return tuple(device for device in seen(here, self.policy, snapshot) if device.limits) or None
+            found = tuple(seen(here, self.policy, snapshot))
+            waits = self.wait.limit is not None and fit.problems(found)  # a GPU may have no room for a context
+            return tuple(device for device in found if device.limits) or (found if waits else None)
         devices = candidates(here, self.policy, snapshot)
         if not devices and self.gpus is not None and snapshot.error:
             text = msg("{gpus} for each call cannot be had.", gpus=allocation.gpus(self.gpus))
@@ -130,11 +128,8 @@ class Leases:
 
     def __init__(self, ledger: ClaimLedger) -> None:
         self._ledger = ledger
-        self._changed = threading.Condition()
         self._looking = threading.Lock()
         self._seen = (-1, Snapshot(time=0.0))
-        self._over: set[int] = set()  # the calls that are over, and whose claims are to be removed
-        self._known = -1
 
     def survey(self, policy: Policy, gpus: int | None) -> int | None:
         """Return how many calls at once the GPUs have room for; None if there is no GPU to share out.
@@ -149,7 +144,7 @@ class Leases:
         since = time.time()
         while True:
             ended, snapshot = self._look(since)
-            with self._turn() as page:
+            with self._ledger.turn() as page:
                 if page.ended == ended:  # else the snapshot has, as if others', what a call held that ended meanwhile
                     leased = _others(page)
                     break
@@ -171,11 +166,7 @@ class Leases:
             Refused: other programs are in the way, or the driver does not answer.
             Abandoned: it is no longer wanted.
         """
-        try:
-            with self._turn() as page:
-                request.number = page.number()
-                claim = Claim(number=request.number, slot=self._ledger.slot, seen=time.monotonic())
-                page.claims[request.number] = claim
+        with self._ledger.queued("call") as request.number:
             try:
                 with request.wait:
                     policy, devices = self._take(request)
@@ -184,58 +175,23 @@ class Leases:
                 if request.wait.limit is not None or not request.for_all:
                     raise
                 policy, devices = engine.inherited(request.snapshot).then(request.policy), ()
-                self._over.add(request.number)  # it runs without GPUs of its own, and no call waits behind it
-                self._remove_ended()
-            started = functools.partial(self._started, request.number)
-            yield Lease(policy, request.snapshot, devices, number=request.number if devices else None, started=started)
-        finally:
-            self._over.add(request.number)  # before anything that can be interrupted: any later turn removes its claim
-            self._remove_ended()
-
-    def stir(self) -> None:
-        """Make all waiting calls check again whether they are wanted."""
-        with self._changed:
-            self._changed.notify_all()
+                self._ledger.end(request.number)  # it runs without GPUs of its own, and no call waits behind it
+            yield Lease(policy, request.snapshot, devices, number=request.number if devices else None)
 
     def forget(self) -> None:
-        """Drop the parent's leases, in a process that was forked from the one that has them."""
-        self._changed, self._looking = threading.Condition(), threading.Lock()  # a thread of the parent may hold them
-        self._over = set()
-
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[Page]:
-        """Yield the ledger's content under its lock, without this process's calls that are over, wherever interrupted.
-
-        Notify all waiting calls if it has changed, by this process or by another.
-        """
-        with self._changed:
-            over = self._over.copy()
-            with self._ledger.turn() as page:
-                for claim in list(page.claims.values()):
-                    if claim.slot == self._ledger.slot and claim.number in over:
-                        page.drop(claim.number)
-                yield page
-                if self._known != page.changes:
-                    self._known = page.changes
-                    self._changed.notify_all()
-            self._over -= over
-
-    def _remove_ended(self) -> None:
-        """Remove the claims of calls that are over; an interrupt meanwhile is raised when that is done."""
-        with deferring_interrupts(), self._turn():
-            pass
+        """Forget in a fork of this process that a thread of it looks at the GPUs."""
+        self._looking = threading.Lock()
 
     def _take(self, request: LeaseRequest) -> tuple[Policy, tuple[Device, ...]]:
         """Return the policy and the GPUs for a request; wait for them while our other calls are in the way."""
         since = time.time()
         while request.wanted():
             refused: Refused | None = None
-            ended, snapshot = self._look(since)
-            request.snapshot = snapshot
+            ended, request.snapshot = self._look(since)
             since = time.time() - _FRESH
-            alternatives = list(request.alternatives(snapshot))  # asking CUDA for them may take a while
+            alternatives = list(request.alternatives(request.snapshot))  # asking CUDA for them may take a while
             try:
-                with self._turn() as page:
+                with self._ledger.turn() as page:
                     if page.ended != ended:  # the snapshot has, as if others', what a call held that ended meanwhile
                         continue
                     try:
@@ -248,7 +204,7 @@ class Leases:
                         return found
                     changes = page.changes
             except Unnamed:
-                request.names.found = names(snapshot)
+                request.names.found = names(request.snapshot)
                 continue
             pause = request.wait.go_on(refused or Refused(request.waiting, verdict=NOT_STARTED))
             self._wait(changes, request, pause if refused else _AGAIN)
@@ -265,35 +221,26 @@ class Leases:
         Raises:
             Refused: it cannot have what it asks for.
         """
-        own, together = page.claims[request.number], here.then(request.policy)
+        together = here.then(request.policy)
         if isinstance(devices, Refused):
             raise devices
         if devices is None:
             page.drop(request.number)
             return together, ()
-        requested = tuple(key(device.gpu) for device in devices)
-        renewed = replace(own, requested=requested, seen=time.monotonic())
-        if own.requested:
-            page.claims[request.number] = renewed
-        else:
-            page.put(renewed)
-        before = (claim for number, claim in page.claims.items() if number < request.number and not claim.had)
-        if any(not claim.requested and claim.slot == self._ledger.slot for claim in before):
-            return None  # a call of this process that came before is still looking at the GPUs
-        memory, count = held(request.snapshot or Snapshot(time=0.0)), request.gpus or 1
-        count = len(devices) if request.for_all else count
+        goes = is_first(page, request.number, [key(device.gpu) for device in devices])
+        memory, count = held(request.snapshot), len(devices) if request.for_all else request.gpus or 1
         chosen = allocation.choose(devices, memory, _others(page), count, request.names)
-        # The calls ahead may wait for the very call that this process runs in.
-        if chosen is None or (not host.in_worker and page.waits_behind(request.number, requested)):
+        if chosen is None or not goes:
             return None
         had = {key(device.gpu): size(device) for device in chosen}
-        page.put(replace(renewed, requested=(), had=had, known=strangers(request.snapshot)))
+        known = tuple(sorted(memory.strangers))
+        page.put(replace(page.claims[request.number], requested=(), had=had, known=known))
         return together if request.for_all else allocation.settle(together, chosen), chosen
 
     def _look(self, since: float) -> tuple[int, Snapshot]:
         """Return how many leases had ended, and the GPUs as they were then or later, and not before `since`."""
         with self._looking:
-            with self._turn() as page:
+            with self._ledger.turn() as page:
                 ended = page.ended
             if self._seen[0] != ended or self._seen[1].time < since:
                 self._seen = (ended, see())
@@ -302,16 +249,12 @@ class Leases:
     def _wait(self, changes: int, request: LeaseRequest, seconds: float) -> None:
         """Wait until something has changed in the ledger, or the call is no longer wanted; so long at the most."""
         until = time.monotonic() + seconds
-        while request.wanted() and self._known == changes and time.monotonic() < until:
-            with self._changed:
-                self._changed.wait_for(lambda: self._known != changes or not request.wanted(), TICK)
-            with self._turn() as page:
+        while request.wanted() and time.monotonic() < until:
+            time.sleep(TICK)
+            with self._ledger.turn() as page:
                 page.change(request.number, seen=time.monotonic())
-
-    def _started(self, number: int, pid: int) -> None:
-        """Note the process of a call in what it has."""
-        with self._turn() as page:
-            page.change(number, pid=pid)
+                if page.changes != changes:
+                    return
 
 
 LEASES = Leases(LEDGER)
@@ -401,13 +344,7 @@ def see() -> Snapshot:
 
 def held(snapshot: Snapshot) -> ProcessMemory:
     """Return what each process holds; pids that do not exist here belong to another namespace."""
-    return ProcessMemory(snapshot.processes, frozenset(strangers(snapshot)))
-
-
-def strangers(snapshot: Snapshot | None) -> tuple[int, ...]:
-    """Return the pids in a snapshot that do not exist here."""
-    rows = () if snapshot is None else snapshot.processes
-    return tuple(sorted(elsewhere(row.pid for row in rows)))
+    return ProcessMemory(snapshot.processes, frozenset(elsewhere(row.pid for row in snapshot.processes)))
 
 
 def _others(page: Page) -> list[Claim]:

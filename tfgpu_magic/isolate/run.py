@@ -18,18 +18,22 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
+from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.engine import engine
+from tfgpu_magic.ground import TENSORFLOW
 from tfgpu_magic.ground.host import shell
 from tfgpu_magic.ground.message import Message, msg
-from tfgpu_magic.isolate import host_memory, watch
+from tfgpu_magic.isolate import watch
 from tfgpu_magic.isolate.call import AGAIN, LEAVE, SHOW, SHOWN, WORK, Call, Outcome, Setup, timed_out
+from tfgpu_magic.isolate.inheritance import inheritance
 from tfgpu_magic.isolate.leasing import LEASES, Abandoned, Lease, LeaseRequest
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER, WorkerProcess
 from tfgpu_magic.isolate.process.interrupt import InterruptEvent, deferring_interrupts
-from tfgpu_magic.isolate.sinks import OwnStreams, Sink
+from tfgpu_magic.isolate.sinks import Sink
 from tfgpu_magic.isolate.watch import CallStage, Deed, Event, Unreadable
-from tfgpu_magic.policy.policy import Policy
+from tfgpu_magic.machine import host_memory
+from tfgpu_magic.policy.policy import NOTHING, Memory, Policy, Reset
 from tfgpu_magic.policy.process_state import showing
 
 _CHUNK = 2**20  # bytes read of its output at a time
@@ -46,7 +50,6 @@ class Run:
         call: what is asked of it.
         work: the parts of its pickled values, until they are sent.
         sink: where its output goes.
-        started: called with its pid when it has one.
         warming: called once if it has to wait for TensorFlow's import.
         answered: called with its outcome before its process ends; returns `LEAVE`, or `APART` to be called again with
             the outcome in pieces.
@@ -60,8 +63,7 @@ class Run:
 
     call: Call
     work: Sequence[memoryview] = ()
-    sink: Sink = field(default_factory=OwnStreams)
-    started: Callable[[int], None] = lambda _: None
+    sink: Sink = field(default_factory=Sink)
     warming: Callable[[], None] = lambda: None
     answered: Callable[[Outcome], str] = lambda _: LEAVE
     stopped: bool = False
@@ -89,7 +91,6 @@ class Run:
         self.stopped = True
         if self.begun:
             (self.kill if kill else self.interrupt)()
-        LEASES.stir()
 
     def run(self, lease: AbstractContextManager[Lease], runner: str) -> Outcome:
         """Run it with what a lease gives it, and return its outcome.
@@ -106,7 +107,6 @@ class Run:
         outcome = None
         try:
             with lease as had:
-                self.started = had.started
                 prepared = setup(self.call, had, runner)
                 self.begun = True
                 if self.stopped:
@@ -212,7 +212,9 @@ class _CallWatch:
             return
         self._run.pid = self._process.pid
         self._step(Event.STARTED)
-        self._run.started(self._process.pid or 0)
+        if (claim := self._setup.claim) is not None:
+            with LEDGER.turn() as page:
+                page.change(claim, pid=self._process.pid)
         self._selector.register(self._process.connection, selectors.EVENT_READ, self._receive)
         for descriptor in self._decoders:
             os.set_blocking(descriptor, False)
@@ -305,19 +307,30 @@ class _CallWatch:
 
 
 def setup(call: Call, lease: Lease, runner: str) -> Setup:
-    """Return the setup of a call's process with what a lease gives it."""
-    here = engine.current()
-    made = Setup.here(
-        call,
-        runner,
-        lease.policy,
-        lease.snapshot,
-        lease.environment,
-        apply=functools.partial(engine.apply, wait=lease.wait),
-        asked_of_others=here.asked_of_all,
-        configured=here.configured,
+    """Return the setup of a process that is as this one is, but for the policy that a lease gives the call."""
+    here, policy = engine.current(), lease.policy
+    others = NOTHING if lease.environment else here.asked_of_all.then(_for_all(call, policy))
+    own = others.for_framework(TENSORFLOW).memory
+    asked = bool(call.for_all.requests) or not here.configured  # no call is refused for a configured policy
+    together = asked and bool(own) and own == policy.memory  # TensorFlow is asked what all are, as one of them
+    kept = (request for request in policy if not isinstance(request, Memory))
+    return Setup(
+        runner=runner,
+        inheritance=inheritance(lease.environment),
+        policy=Policy((*kept, *others.memory)) if together else policy,
+        frameworks="all" if together else "tensorflow",
+        other_frameworks=NOTHING if together else others,
+        snapshot=lease.snapshot,
+        claim=lease.number,
     )
-    return replace(made, claim=lease.number)
+
+
+def _for_all(call: Call, policy: Policy) -> Policy:
+    """Return what a call asks of every framework, with a memory limit as its own policy has it."""
+    words = Policy(tuple(request for request in call.for_all if isinstance(request, Memory | Reset)))
+    if words.memory and not set(words.memory) <= set(policy.memory):  # in bytes, of GPUs of its own
+        return Policy(policy.memory)
+    return words
 
 
 def function_runner() -> str:

@@ -7,29 +7,19 @@ import contextvars
 import copy
 import sys
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tfgpu_magic.ground.host import shell
 
 
-class Sink(Protocol):
-    """Where output goes."""
-
-    def write(self, stream: str, text: str) -> None:
-        """Write text to ``stdout`` or ``stderr``."""
-
-    def show(self, message: Mapping[str, Any]) -> None:
-        """Show a display: ``data`` and ``metadata`` by MIME type, ``transient``, ``update``; or clear what is shown."""
-
-
-class OwnStreams:
-    """A sink for this process's own streams, and the display of the thread's cell.
+class Sink:
+    """Where output goes: this process's own streams, and the display of the thread's cell.
 
     A stream that is closed, whose terminal has gone, or that is no whole file, ends no call: what it refuses is lost.
     """
 
     def write(self, stream: str, text: str) -> None:
-        """Write as `print` does, and flush; the text is UTF-8, and this process's stream may have another encoding."""
+        """Write to ``stdout`` or ``stderr`` as `print` does, and flush; the stream may have another encoding."""
         file = getattr(sys, stream)
         if file is None:  # as in a service
             return
@@ -41,7 +31,11 @@ class OwnStreams:
             file.flush()
 
     def show(self, message: Mapping[str, Any]) -> None:
-        """Publish it as a cell of this process would; without IPython, print its text."""
+        """Publish it as a cell of this process would; without IPython, print its text.
+
+        Args:
+            message: ``data`` and ``metadata`` by MIME type, ``transient``, ``update``; or ``clear``, and nothing else.
+        """
         here = shell()
         if here is None:
             self.write("stdout", str(message.get("data", {}).get("text/plain", "")) + "\n")
@@ -53,55 +47,38 @@ class OwnStreams:
                 here.display_pub.publish(**message)
 
 
-class CellOutput:
-    """A sink for the output of the cell that is running now in a kernel, also after it has ended.
+class SubmittingCell(Sink):
+    """A sink for the cell that is running now in a kernel: its own streams until the kernel runs another cell.
 
+    So code that captures a cell's output captures that of its calls too; and later output does not go to the next cell.
     Source: Jupyter's messaging protocol: an output belongs to the cell of the request that is its parent.
     """
 
     def __init__(self, kernel: Any) -> None:
-        self._kernel = kernel
-        self._parent = copy.deepcopy(kernel.get_parent())
+        self._kernel, self._parent = kernel, copy.deepcopy(kernel.get_parent())
+        self._request = self._running()
 
     def write(self, stream: str, text: str) -> None:
         """Write to the cell's stream."""
-        self._send("stream", {"name": stream, "text": text})
+        if self._running() == self._request:
+            super().write(stream, text)
+        else:
+            self._send("stream", {"name": stream, "text": text})
 
     def show(self, message: Mapping[str, Any]) -> None:
         """Show it below the cell's other output."""
-        if "clear" in message:
+        if self._running() == self._request:
+            super().show(message)
+        elif "clear" in message:
             self._send("clear_output", {"wait": message["clear"]})
-            return
-        content = {part: message.get(part) or {} for part in ("data", "metadata", "transient")}
-        self._send("update_display_data" if message.get("update") else "display_data", content)
+        else:
+            content = {part: message.get(part) or {} for part in ("data", "metadata", "transient")}
+            self._send("update_display_data" if message.get("update") else "display_data", content)
 
     def _send(self, kind: str, content: dict[str, Any]) -> None:
         socket, ident = self._kernel.iopub_socket, kind.encode()
         with contextlib.suppress(Exception):  # half of a surrogate pair has no UTF-8
             self._kernel.session.send(socket, kind, content, parent=self._parent, ident=ident)
-
-
-class SubmittingCell:
-    """A sink that writes to `OwnStreams` until the kernel runs another cell, and then to this cell's `CellOutput`.
-
-    Code that captures a cell's output captures that of its calls too; and later output does not go to the next cell.
-    """
-
-    def __init__(self, kernel: Any) -> None:
-        self._kernel = kernel
-        self._own, self._cell = OwnStreams(), CellOutput(kernel)
-        self._request = self._running()
-
-    def write(self, stream: str, text: str) -> None:
-        """Write to the cell's stream."""
-        self._sink().write(stream, text)
-
-    def show(self, message: Mapping[str, Any]) -> None:
-        """Show it below the cell's other output."""
-        self._sink().show(message)
-
-    def _sink(self) -> Sink:
-        return self._own if self._running() == self._request else self._cell
 
     def _running(self) -> object:
         # In a context of its own: a thread that the cell has started would get the cell's request for ever.
@@ -112,4 +89,4 @@ class SubmittingCell:
 def of_running_cell() -> Sink:
     """Return the sink for a call that is submitted here: that of the running cell, if this process runs cells."""
     kernel = getattr(shell(), "kernel", None)
-    return OwnStreams() if kernel is None else SubmittingCell(kernel)
+    return Sink() if kernel is None else SubmittingCell(kernel)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.units import MIB, rounded
-from tfgpu_magic.isolate import host_memory
+from tfgpu_magic.machine import host_memory
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.parking.frameworks import refusal
 

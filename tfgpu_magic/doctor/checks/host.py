@@ -15,7 +15,7 @@ from tfgpu_magic.frameworks.jax.settings import VARIABLES as READ_BY_JAX
 from tfgpu_magic.frameworks.torch.framework import CUDA_OPTIONS, OPTIONS
 from tfgpu_magic.ground.message import Message, Severity
 from tfgpu_magic.ground.units import BINARY
-from tfgpu_magic.isolate import host_memory as memory
+from tfgpu_magic.machine import host_memory as memory
 from tfgpu_magic.policy import CEILING, POLICY, process_state
 
 FOUND = outcome(

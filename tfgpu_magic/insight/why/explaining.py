@@ -32,7 +32,7 @@ from tfgpu_magic.insight.why import errors
 from tfgpu_magic.insight.why.answer import Why
 from tfgpu_magic.insight.why.explanation import Explanation, Remedy, find_cause, is_memory
 from tfgpu_magic.insight.why.remedies import Trial, free, remedies
-from tfgpu_magic.isolate.cells.sendable import sendable
+from tfgpu_magic.insight.why.sendable import sendable
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy.memory import context_bytes
 from tfgpu_magic.policy.process_state import Stage

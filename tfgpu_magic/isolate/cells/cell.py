@@ -219,13 +219,13 @@ class Cell:
     def _lease(self) -> contextlib.AbstractContextManager[Lease]:
         """Return a lease of GPUs of its own if a number is asked for; else of what its policy takes of those it sees.
 
-        Only the policy of its own line counts here: the notebook's policy also holds in cells that never use a GPU.
+        Unless it waits for room, only the policy of its own line counts here: the notebook's policy also holds in cells
+        that never use a GPU.
         """
         policy, gpus, limit = self._call.policy, self._call.gpus, self._call.wait
-        if gpus is None and not any(request.limited for request in policy.memory):
+        if gpus is None and limit is None and not any(request.limited for request in policy.memory):
             inherited = engine.inherited().then(policy)
-            known = look() if inherited.requests and limit is None else None  # who waits reads them again
-            return contextlib.nullcontext(Lease(inherited, known, wait=limit))
+            return contextlib.nullcontext(Lease(inherited, look() if inherited.requests else None))
         what = allocation.gpus(gpus) if gpus else "GPU memory"
         waiting = msg("Waits for {what}, which other calls of yours have.", what=what)
         wait = Wait(limit, self._say, job=True) if self._call.detach else Wait(limit)

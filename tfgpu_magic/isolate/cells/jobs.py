@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import itertools
 import sys
 import threading
 import weakref
@@ -128,12 +129,8 @@ class Deferred:
 
 def _cell_runs() -> bool:
     """Return whether a cell runs now; this may be a thread, or the callback of a widget."""
-    for frame in sys._current_frames().values():
-        while (outer := frame.f_back) is not None:
-            if (frame.f_code.co_name, frame.f_globals.get("__name__")) == _RUNS_CELL:
-                return True
-            frame = outer
-    return False
+    frames = itertools.chain.from_iterable(map(user_code.frames, sys._current_frames().values()))
+    return any((frame.f_code.co_name, user_code.module_of(frame)) == _RUNS_CELL for frame in frames)
 
 
 _known: weakref.WeakKeyDictionary[Any, Deferred] = weakref.WeakKeyDictionary()

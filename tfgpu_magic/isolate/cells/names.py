@@ -121,8 +121,8 @@ class _StatementWalk:
                         self._each([ast.Expr(item.context_expr)])
                         self._rebind([item.optional_vars])
                     self._each(statement.body)
-                case ast.Expr(value=ast.Call() as call) if (magic := meaning(call)) and not magic.in_function:
-                    self.run(magic.source)
+                case ast.Expr(value=ast.Call() as call) if (magic := meaning(call)) is not None:
+                    self.run(magic)
                 case ast.Assign(targets=targets) | ast.Delete(targets=targets):
                     self._read(statement, surely=True)
                     self._rebind(targets)
@@ -181,9 +181,8 @@ def _named(statement: ast.stmt) -> set[str]:
         match part:
             case ast.Constant(value=str(text)):
                 found |= set(re.findall(r"@([^\W\d]\w*)", text))  # in pandas' `query` and `eval`: `a > @cutoff`
-            case ast.Call() if magic := meaning(part):
-                function = "def timed():\n pass\n" + textwrap.indent(magic.source, " ")
-                found |= global_names(function if magic.in_function else magic.source).reads
+            case ast.Call() if (magic := meaning(part)) is not None:
+                found |= global_names(magic).reads
     alone, flags = ast.fix_missing_locations(ast.Module([statement], [])), ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     for code in _family(compile(alone, "<cell>", "exec", flags, dont_inherit=True, optimize=0)):
         found |= {str(one.argval) for one in dis.get_instructions(code) if one.opname in _READS}
@@ -215,28 +214,15 @@ def _swallows(manager: ast.expr) -> bool:
     return any(word in called for word in ("suppress", "raises", "ignor", "exitstack", "swallow"))
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """Python that reads and binds the names that a magic's call does.
-
-    Attributes:
-        source: the Python.
-        in_function: whether it runs in a function of its own, which binds no global names.
-    """
-
-    source: str
-    in_function: bool = False
-
-
-def meaning(call: ast.Call) -> Meaning | None:
+def meaning(call: ast.Call) -> str | None:
     """Return the meaning of a call as IPython's input transformer writes it: `get_ipython().system('ls $path')`.
 
     Args:
         call: any call.
 
     Returns:
-        The meaning; None for any other call, or one whose arguments are not plain strings. The source of a meaning
-        may not be valid Python if the user's is not.
+        Python that reads and binds the same names, which may not be valid if the user's is not; None for any other
+        call, or one whose arguments are not plain strings.
     """
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="get_ipython")), attr=how)):
@@ -245,28 +231,23 @@ def meaning(call: ast.Call) -> Meaning | None:
             return None
     match how, texts:
         case "system" | "getoutput", [command]:
-            return Meaning(_expanded(command))
-        case "run_line_magic", [name, line]:
-            return _of_line(name, line)
-        case "run_cell_magic", [name, line, body]:
-            return _of_cell(name, line, body)
+            return _expanded(command)
+        case "run_line_magic" | "run_cell_magic", [name, line, *body]:
+            return _of_magic(name, line, "".join(body))
     return None
 
 
-def _of_line(name: str, line: str) -> Meaning:
+def _of_magic(name: str, line: str, body: str) -> str:
     if name in _OPTIONS:
-        return Meaning(_python(_OPTIONS[name].sub("", line)), in_function=name == "timeit")
-    return Meaning(line if name in _HELP else _expanded(line))
-
-
-def _of_cell(name: str, line: str, body: str) -> Meaning:
-    if name in _OPTIONS:
-        first = _OPTIONS[name].sub("", line)
-        return Meaning(f"{_python(first)}\n{_python(body)}", in_function=name == "timeit")
+        source = f"{_python(_OPTIONS[name].sub('', line))}\n{_python(body)}"
+        function = f"def _of_timeit():\n pass\n{textwrap.indent(source, ' ')}"  # which binds no global names
+        return function if name == "timeit" else source
     if name == "capture":
         outputs = [f"{word} = None" for word in line.split() if word.isidentifier()]
-        return Meaning("\n".join([_python(body), *outputs]))
-    return Meaning(_expanded(line) if name in _VERBATIM else f"{_expanded(line)}\n{_expanded(body)}")
+        return "\n".join([_python(body), *outputs])
+    if name in _HELP:
+        return line
+    return _expanded(line) if name in _VERBATIM else f"{_expanded(line)}\n{_expanded(body)}"
 
 
 def _options(flags: str, valued: str) -> re.Pattern[str]:

@@ -33,13 +33,12 @@ from traitlets.config import Config
 
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
-from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.call import AGAIN, SHOW, SHOWN, CellText, Outcome
 from tfgpu_magic.isolate.process import wire, worker
 from tfgpu_magic.isolate.process.interrupt import deferring_interrupts
-from tfgpu_magic.isolate.process.worker import pickled_error
-from tfgpu_magic.isolate.values import changes, pickling, plain
+from tfgpu_magic.isolate.values import changes, failure, pickling, plain
 from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
+from tfgpu_magic.machine import host_memory
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 """The MIME type of widgets, which need comms: this process has none, and the widget's text is shown instead."""
@@ -218,7 +217,7 @@ def cell(connection: socket.socket, work: Sequence[memoryview]) -> Outcome:
         shell.display_pub.publish(*display)
     shell.display_pub.channel.close()
     outcome = Outcome(
-        failure=() if error is None else pickled_error(error, shown=shell.shown),
+        failure=() if error is None else failure.dump(error, shown=shell.shown),
         kept=kept,
         stays=tuple(_stays(before, namespace, {*text.outputs, *text.passing, *shell.user_ns_hidden})),
         changed=tuple(name for name in changed if name not in {*values, *kept}),

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfgpu_magic.isolate import host_memory
+from tfgpu_magic.machine import host_memory
 
 INLINE = 16 * 2**10
 """Bytes up to which a part travels in the packet itself."""

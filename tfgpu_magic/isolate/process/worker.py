@@ -24,6 +24,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tfgpu_magic.claims.ledger import LEDGER
+from tfgpu_magic.engine import engine
+from tfgpu_magic.engine.enforcement import look_well
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.frameworks import registry, self_report
 from tfgpu_magic.frameworks.runtime import RUNTIME
@@ -39,18 +41,6 @@ _LASTING = (type, FunctionType, ModuleType)  # what a destructor may still need
 
 Runner = Callable[[socket.socket, Sequence[memoryview]], Outcome]
 """Runs the work of a call: its connection, and the parts that its caller pickled."""
-
-
-def pickled_error(error: BaseException, *, skip: int = 0, shown: Sequence[str] = ()) -> tuple[memoryview, ...]:
-    """Return the parts of an exception; see `failure.capture`.
-
-    Args:
-        error: the exception.
-        skip: how many frames of its traceback are ours.
-        shown: the traceback as IPython shows it.
-    """
-    captured, pickled = failure.capture(error, skip=skip, shown=shown, reduce=plain.reduce)
-    return memoryview(pickle.dumps(captured)), *pickled.parts
 
 
 def run_call(connection: socket.socket, crash: int) -> None:
@@ -83,7 +73,7 @@ def call(connection: socket.socket, work: Sequence[memoryview]) -> Outcome:
         value = function(*arguments, **keywords)
     except BaseException as error:  # also SystemExit: it ends the call, and not this process
         ignore_interrupts()
-        return Outcome(failure=pickled_error(error, skip=1))
+        return Outcome(failure=failure.dump(error, skip=1))
     ignore_interrupts()
     title, returned = pickling.name_of(function), {id(value), *map(id, gc.get_referents(value))}
     changed = changes.changed_names(digests, {n: part for n, part in given.items() if id(part) not in returned})
@@ -97,9 +87,9 @@ def call(connection: socket.socket, work: Sequence[memoryview]) -> Outcome:
         failed = Unpicklable(weights, what=error.what)
         with contextlib.suppress(Unpicklable):
             values = pickling.dump_self_contained(value, name, reduce=plain.with_weights).parts
-            return Outcome(values=values, failure=pickled_error(failed), note=note)
+            return Outcome(values=values, failure=failure.dump(failed), note=note)
         failed = error.with_traceback(None)  # which shows only our own code
-        return Outcome(failure=pickled_error(failed), note=note)
+        return Outcome(failure=failure.dump(failed), note=note)
 
 
 def _given(function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
@@ -154,7 +144,7 @@ def _send(connection: socket.socket, outcome: Outcome) -> None:
     except ConnectionError:
         raise
     except OSError as error:  # no room for a large result
-        failed = pickled_error(error.with_traceback(None))
+        failed = failure.dump(error.with_traceback(None))
         wire.send(connection, ANSWER, replace(outcome, values=(), given=(), failure=failed).parts)
 
 
@@ -168,7 +158,7 @@ def _work(connection: socket.socket, setup: Setup) -> Outcome | None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # an interrupt that came early is raised here
         return None if work is None else runner(connection, work.parts)
     except BaseException as error:  # a refused policy, a directory that is gone, an interrupt that came early
-        return Outcome(failure=pickled_error(error))
+        return Outcome(failure=failure.dump(error))
 
 
 def _set_up(setup: Setup) -> None:
@@ -191,8 +181,8 @@ def _set_up(setup: Setup) -> None:
         RUNTIME.ask_others(setup.other_frameworks)
     if setup.policy.requests or setup.other_frameworks.requests:
         snapshot = setup.snapshot
-        see = {} if snapshot is None else {"see": lambda: snapshot}
-        setup.apply(setup.policy, frameworks=setup.frameworks, **see)
+        see = look_well if snapshot is None else lambda: snapshot
+        engine.apply(setup.policy, frameworks=setup.frameworks, see=see)
 
 
 class _WholeWrites(io.FileIO):

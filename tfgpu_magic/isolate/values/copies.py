@@ -6,32 +6,16 @@ ordinary memory: a memfd would take a descriptor for as long as a call waits, an
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import weakref
-from typing import Any
 
-from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.values.pickling import Pickled
+from tfgpu_magic.machine import host_memory
 
-_COPIES: weakref.WeakValueDictionary[tuple[int, int], memoryview] = weakref.WeakValueDictionary()
+_SAMPLE = 1024  # bytes of some memory, spread over it, by which an earlier copy is found
+
+_COPIES: weakref.WeakValueDictionary[tuple[int, bytes], memoryview] = weakref.WeakValueDictionary()
 _LOCK = threading.Lock()
-_LIBC: Any = ctypes.CDLL(None)
-_LIBC.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-
-
-class _PyBuffer(ctypes.Structure):
-    """The C structure of a buffer, since ctypes itself returns addresses of writable memory only.
-
-    Source: `Py_buffer` of Python's C interface.
-    """
-
-    _fields_ = (
-        *((("address", ctypes.c_void_p), ("object", ctypes.py_object))),
-        *((name, ctypes.c_ssize_t) for name in ("length", "itemsize")),
-        *((name, ctypes.c_int) for name in ("readonly", "dimensions")),
-        *((name, ctypes.c_void_p) for name in ("format", "shape", "strides", "suboffsets", "internal")),
-    )
 
 
 def copy_for_later(pickled: Pickled) -> Pickled:
@@ -40,27 +24,20 @@ def copy_for_later(pickled: Pickled) -> Pickled:
     Raises:
         OSError: there is no room for the copies.
     """
-    buffers = {(_address(buffer), buffer.nbytes): buffer for buffer in pickled.buffers}
     with _LOCK:
-        copies = {place: copy for place in buffers if (copy := _earlier(place)) is not None}
-        new = {place: buffer for place, buffer in buffers.items() if place not in copies}
-        host_memory.check_room(sum(size for _, size in new))
-        for place, buffer in new.items():
-            copies[place] = _COPIES[place] = memoryview(bytes(buffer))
-    return Pickled(pickled.stream, tuple(copies[_address(buffer), buffer.nbytes] for buffer in pickled.buffers))
+        copies = [_earlier(buffer) for buffer in pickled.buffers]
+        pairs = [*zip(pickled.buffers, copies, strict=True)]
+        host_memory.check_room(sum(buffer.nbytes for buffer, copy in pairs if copy is None))
+        copied = tuple(memoryview(bytearray(buffer)) if copy is None else copy for buffer, copy in pairs)
+        _COPIES.update(zip(map(_key, copied), copied, strict=True))
+    return Pickled(pickled.stream, copied)
 
 
-def _earlier(place: tuple[int, int]) -> memoryview | None:
-    """Return the copy of some memory, its address and size, if there is one and nothing has changed."""
-    copy, (address, size) = _COPIES.get(place), place
-    return copy if copy is not None and not _LIBC.memcmp(address, _address(copy), size) else None
+def _key(buffer: memoryview) -> tuple[int, bytes]:
+    return buffer.nbytes, bytes(buffer[:: max(1, buffer.nbytes // _SAMPLE)])
 
 
-def _address(buffer: memoryview) -> int:
-    """Return the address of its memory."""
-    view = _PyBuffer()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(buffer), ctypes.byref(view), 0)
-    try:
-        return view.address or 0
-    finally:
-        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
+def _earlier(buffer: memoryview) -> memoryview | None:
+    """Return an earlier copy of equal memory, if there is one."""
+    copy = _COPIES.get(_key(buffer))
+    return copy if copy is not None and copy.obj == buffer else None  # a `bytearray` compares as fast as it copies

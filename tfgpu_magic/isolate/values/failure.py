@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import pickle
 import re
 import traceback
 from collections.abc import Sequence
@@ -11,9 +12,9 @@ from types import TracebackType
 from typing import Any
 
 from tfgpu_magic.errors import Raised
-from tfgpu_magic.isolate import host_memory
-from tfgpu_magic.isolate.values import pickling
-from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
+from tfgpu_magic.isolate.values import pickling, plain
+from tfgpu_magic.isolate.values.pickling import Pickled
+from tfgpu_magic.machine import host_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +47,13 @@ class ChildTraceback(Exception):  # it is no error: it shows where one was raise
         return f"\n{self.args[0]}"
 
 
-def capture(
-    error: BaseException, *, skip: int = 0, shown: Sequence[str] = (), reduce: Reduce | None = None
-) -> tuple[Failure, Pickled]:
-    """Prepare an exception for sending; parts that cannot be sent are left out, but never the traceback.
+def dump(error: BaseException, *, skip: int = 0, shown: Sequence[str] = ()) -> tuple[memoryview, ...]:
+    """Return the parts of a pickled exception; what cannot be sent is left out, but never the traceback.
 
     Args:
         error: the exception.
         skip: how many outer frames of its traceback are of this package.
         shown: the traceback as IPython shows it.
-        reduce: a special way to pickle some objects.
     """
     trace = error.__traceback__
     for _ in range(skip):
@@ -68,22 +66,33 @@ def capture(
         text=_traceback_text(error, trace),
         shown=tuple(shown),
     )
+    return memoryview(pickle.dumps(failure)), *_pickled(error, failure.message).parts
+
+
+def _pickled(error: BaseException, message: str) -> Pickled:
     for rebuild in (True,) if isinstance(error, SyntaxError) else (False, True):
         try:
-            pickled = pickling.dump_self_contained(_rebuilt(error, reduce) if rebuild else error, reduce=reduce)
+            pickled = pickling.dump_self_contained(_rebuilt(error) if rebuild else error, reduce=plain.reduce)
             again = _own_type(_again(pickled))
             # An __init__ that builds the text from its arguments may build another from that text.
-            if type(again) is kind and (rebuild or _text(again) == failure.message):
-                return failure, pickled
+            if type(again) is type(error) and (rebuild or _text(again) == message):
+                return pickled
         except Exception:  # noqa: S112  # an odd __init__, a lock inside: the next form leaves it out
             continue
-    return failure, pickling.dump(None)
+    return pickling.dump(None)
 
 
-def revive(failure: Failure, parts: Sequence[memoryview]) -> BaseException:
+def described(parts: Sequence[memoryview]) -> Failure:
+    """Return what the parts of an exception say of it."""
+    description: Failure = pickle.loads(parts[0])  # noqa: S301  # from our own process
+    return description
+
+
+def load(parts: Sequence[memoryview]) -> BaseException:
     """Return the exception as it was raised: of its own type, or if that cannot be imported, a `Raised` of its name."""
+    failure = described(parts)
     try:
-        error = _own_type(pickling.load(parts, pickling.GuardedUnpickler))
+        error = _own_type(pickling.load(parts[1:], pickling.GuardedUnpickler))
     except Exception:  # its module is missing here, or would initialize TensorFlow
         error = None
     if error is None:
@@ -118,10 +127,10 @@ class _Rebuilt:
     state: dict[str, Any]
 
 
-def _rebuilt(error: BaseException, reduce: Reduce | None) -> _Rebuilt:
-    arguments = tuple(part if _can_travel(part, reduce) else repr(part) for part in error.args)
+def _rebuilt(error: BaseException) -> _Rebuilt:
+    arguments = tuple(part if _can_travel(part) else repr(part) for part in error.args)
     details = {name: getattr(error, name, None) for name in _SYNTAX} if isinstance(error, SyntaxError) else {}
-    state = {name: part for name, part in (details | vars(error)).items() if _can_travel(part, reduce)}
+    state = {name: part for name, part in (details | vars(error)).items() if _can_travel(part)}
     return _Rebuilt(type(error), arguments, state)
 
 
@@ -141,9 +150,9 @@ def _again(pickled: Pickled) -> Any:
     return pickling.load([memoryview(bytearray(part)) for part in pickled.parts], pickling.GuardedUnpickler)
 
 
-def _can_travel(part: object, reduce: Reduce | None) -> bool:
+def _can_travel(part: object) -> bool:
     try:
-        _again(pickling.dump_self_contained(part, reduce=reduce))
+        _again(pickling.dump_self_contained(part, reduce=plain.reduce))
     except Exception:  # whatever an object's own __reduce__ or __setstate__ raises
         return False
     return True

@@ -30,7 +30,7 @@ from cloudpickle import cloudpickle as internals
 
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.ground.message import Message, msg
-from tfgpu_magic.isolate import host_memory
+from tfgpu_magic.machine import host_memory
 
 APART = 64 * 2**10
 """Bytes from which a buffer travels apart from the stream, and keeps its own memory."""

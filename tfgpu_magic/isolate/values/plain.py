@@ -36,9 +36,9 @@ from cloudpickle.cloudpickle import subimport
 
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.ground.message import msg
-from tfgpu_magic.isolate import host_memory
 from tfgpu_magic.isolate.values.keras_objects import ModelHandle, TrainingHistory
 from tfgpu_magic.isolate.values.pickling import ROOTS
+from tfgpu_magic.machine import host_memory
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,7 +17,7 @@ from tfgpu_magic.isolate.call import CellCall
 from tfgpu_magic.isolate.cells import jobs
 from tfgpu_magic.isolate.cells.cell import Cell, without_frames
 from tfgpu_magic.isolate.process.forkserver_client import FORK_SERVER
-from tfgpu_magic.isolate.sinks import OwnStreams, of_running_cell
+from tfgpu_magic.isolate.sinks import Sink, of_running_cell
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.arguments import MOST_PARTS
 from tfgpu_magic.policy.policy import NOTHING
@@ -31,7 +31,7 @@ def prepare(line: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
     """Return what runs the cell and returns its value, or detaches it, and returns its job."""
     asked = read(line)
     try:
-        sink, defer = (of_running_cell(), jobs.deferred(shell).do) if asked.detach else (OwnStreams(), None)
+        sink, defer = (of_running_cell(), jobs.deferred(shell).do) if asked.detach else (Sink(), None)
         prepared = Cell(shell, asked, cell, sink, explaining.explain_call, defer)
     except OSError as error:  # there is no memory for what it reads
         raise without_frames(error) from None
