@@ -172,7 +172,7 @@ def test_tab_offers_a_word_and_what_it_takes(seen: dict[str, Any], line: str, of
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("half --grwo", "'half' has no flag '--grwo'. X,
+        ("half --grwo", "'half' has no flag '--grwo'. Did you mean '--grow'? Write `%tf_gpu half`"),
         ("halv", "Did you mean 'half'"),
         ("half; growth", "`growth` would undo `half`"),
         ("", "half of what is free"),
