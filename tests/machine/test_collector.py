@@ -117,16 +117,6 @@ def test_nvml_is_called_as_often_for_twenty_as_for_one(machine: Machine, live: W
     until(lambda: len(collectors(machine)) == 1)
 
 
-def test_the_process_that_looks_imports_no_pynvml(machine_folder: Path) -> None:
-    code = (
-        "import sys; from tfgpu_magic.engine.status import status; from tfgpu_magic.machine.see import Watch\n"
-        "status(); Watch(linger=1).wait(240); print('pynvml' in sys.modules)"
-    )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert answer.stdout == "False\n"
-
-
 # --- one, and only as long as somebody looks ---
 
 

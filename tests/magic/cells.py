@@ -50,4 +50,3 @@ def playing(gpus: str, **machine: Any) -> Iterator[tuple[Play, Machine]]:
     """Give a stage, on a machine of its own, on which TensorFlow's import takes milliseconds."""
     with Machine.create(gpus, **machine) as one, stage(one, again=True) as play:
         yield play, one
-
