@@ -41,12 +41,14 @@ def stage(machine: Machine, *, again: bool = False) -> Iterator[Play]:
     yield lambda env, cells: _seen(machine, begin, cells, env, again=again)
 
 
-def in_a_process(machine: Machine | None) -> Play:
+def in_a_process(machine: Machine | str | None) -> Play:
     """Return what runs cells where the stand-ins are not installed, and TensorFlow's import takes milliseconds."""
     return lambda env, cells: _seen(machine, NAMES, cells, env, again=True)
 
 
-def _seen(machine: Machine | None, begin: str, cells: list[str], env: Mapping[str, str], *, again: bool) -> list[str]:
+def _seen(
+    machine: Machine | str | None, begin: str, cells: list[str], env: Mapping[str, str], *, again: bool
+) -> list[str]:
     from tests.magic.shell import shown
 
     seen: list[str] = run(machine, shown, begin, *cells, env=env, imported=False, fresh=not again)

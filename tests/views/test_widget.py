@@ -195,8 +195,7 @@ def test_a_directory_that_cannot_be_used_is_said_and_healed(here: Kernel, tmp_pa
 
 
 def test_in_a_terminal_top_is_one_look() -> None:
-    with Machine.create("1x8GiB") as machine:
-        seen = run(machine, last, "%tf_gpu top")
+    seen = run("1x8GiB", last, "%tf_gpu top")
 
     assert "Simulated GPU 8GiB" in seen.text
 
