@@ -11,7 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -203,6 +203,16 @@ class Notebook:
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+
+@contextmanager
+def notebooks(server: Server, *names: str) -> Iterator[list[Notebook]]:
+    """Start notebooks of these names with the extension, and end them and their kernels."""
+    with ExitStack() as stack:
+        started = [stack.enter_context(Notebook(server, name)) for name in names]
+        for one in started:
+            one.run("%load_ext tfgpu_magic\n%colors nocolor")
+        yield started
 
 
 def configure(home: Path, **settings: object) -> None:

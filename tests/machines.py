@@ -7,11 +7,12 @@ from typing import Literal
 
 import pytest
 
+from tests.machine.boards import end_collectors
 from tfgpu_magic.simgpu import Machine
 
 
 def machine_of(gpus: str, *, scope: Literal["function", "module"] = "module") -> object:
-    """Return a fixture that is a machine; it goes by the name that it is assigned to.
+    """Return a fixture that is a machine, whose collectors end with it; it goes by the name that it is assigned to.
 
     Args:
         gpus: its GPUs, as ``Machine.create`` takes them.
@@ -22,5 +23,6 @@ def machine_of(gpus: str, *, scope: Literal["function", "module"] = "module") ->
     def machine() -> Iterator[Machine]:
         with Machine.create(gpus) as machine:
             yield machine
+            end_collectors(machine)
 
     return machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import ctypes
 import errno
 import functools
@@ -192,10 +193,11 @@ def program(
         process.close()
 
 
-def run(machine: Machine | None, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Run a function on the machine to its end, and return what it returns."""
-    with program(machine, function, *args, **options) as done:
-        return done.answer
+def run(machine: Machine | str | None, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Run a function to its end on the machine, or on one of its own of these GPUs, and return what it returns."""
+    with contextlib.ExitStack() as stack:
+        where = stack.enter_context(Machine.create(machine)) if isinstance(machine, str) else machine
+        return stack.enter_context(program(where, function, *args, **options)).answer
 
 
 def on(gpus: str, *neighbours: str, **options: Any) -> Callable[[Callable[P, None]], Callable[P, None]]:

@@ -1,28 +1,25 @@
-"""Cells in real IPythons on a simulated machine, with stand-ins for PyTorch and JAX: a fork of one process for each.
-
-It is also that process: it reads what to do as lines of JSON, and answers with what a person sees of each cell.
-"""
+"""Cells in real IPythons on a simulated machine, with stand-ins for PyTorch and JAX: a process for each play."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.processes import PATIENCE, QUIET, Again
+from tests.processes import run
 from tests.sizes import GIB, MIB
 from tests.tf.on_machine import held
 from tfgpu_magic.simgpu import Machine
 
 STAND_IN = Path(__file__).parent / "stand_in"
+NAMES = "import os, sys; from tests.frameworks.cells_on_machine import *"
+Play = Callable[[Mapping[str, str], list[str]], list[str]]
+"""Runs cells with some variables set, and returns what a person sees of each."""
 
 
 def stand_in(release: str = "2.13") -> Any:
@@ -33,55 +30,29 @@ def stand_in(release: str = "2.13") -> Any:
 
 
 @contextlib.contextmanager
-def stage(machine: Machine, *, again: bool = False) -> Iterator[Callable[[Mapping[str, str], list[str]], list[str]]]:
-    """Give a function that runs cells with some variables set, and returns what a person sees of each.
+def stage(machine: Machine, *, again: bool = False) -> Iterator[Play]:
+    """Give what runs cells on a machine, where the stand-ins are installed.
 
     Args:
         machine: where they run.
         again: whether TensorFlow's import finds the modules of the process that is forked, which takes milliseconds.
     """
-    command = [sys.executable, "-m", __name__, *(["again"] if again else [])]
-    environment = {**machine.environ(), **QUIET}
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        asks, answers = process.stdin, process.stdout
-
-        def play(env: Mapping[str, str], cells: list[str]) -> list[str]:
-            print(json.dumps([dict(env), cells]), file=asks, flush=True)
-            said: list[str] = json.loads(answers.readline())
-            return said
-
-        yield play
-        asks.close()
+    begin = f"{NAMES}; sys.path.insert(0, str(STAND_IN))"
+    yield lambda env, cells: _seen(machine, begin, cells, env, again=again)
 
 
-def _main() -> None:
-    from tests.magic.shell import shown  # imported once, for all forks
+def in_a_process(machine: Machine | str | None) -> Play:
+    """Return what runs cells where the stand-ins are not installed, and TensorFlow's import takes milliseconds."""
+    return lambda env, cells: _seen(machine, NAMES, cells, env, again=True)
 
-    again = sys.argv[1:] == ["again"]
-    if again:
-        importlib.import_module("tensorflow")
-    importlib.import_module("tests.fork_template")
-    sys.path.insert(0, str(STAND_IN))
-    for line in sys.stdin:
-        env, cells = json.loads(line)
-        ours, theirs = os.pipe()
-        if os.fork() == 0:
-            signal.alarm(int(PATIENCE))
-            os.environ.update(env)
-            if again:
-                sys.meta_path.insert(1, Again())  # behind the hook of imports, which may be there
-            said = shown("import os, sys; from tests.frameworks.cells_on_machine import *", *cells)[1:]
-            with os.fdopen(theirs, "w") as pipe:
-                json.dump(said, pipe)
-            os._exit(0)  # TensorFlow's own end takes a second
-        os.close(theirs)
-        with os.fdopen(ours) as pipe:
-            print(pipe.read() or json.dumps(["it ended"]), flush=True)
-        os.wait()
+
+def _seen(
+    machine: Machine | str | None, begin: str, cells: list[str], env: Mapping[str, str], *, again: bool
+) -> list[str]:
+    from tests.magic.shell import shown
+
+    seen: list[str] = run(machine, shown, begin, *cells, env=env, imported=False, fresh=not again)
+    return seen[1:]
 
 
 _kept: list[Any] = []
@@ -159,7 +130,3 @@ def promised() -> list[int]:
     assert decided is not None
     assert decided.had == found
     return [round((size or 0) / MIB) for size in found.values()]
-
-
-if __name__ == "__main__":
-    _main()

@@ -28,7 +28,6 @@ from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.policy.fit import Device
 from tfgpu_magic.policy.plan import FrameworkPlan
 from tfgpu_magic.policy.process_state import Stage
-from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.tell import page_json
 
 
@@ -42,8 +41,7 @@ class Broken(Novum):
 
 
 def test_a_new_framework_is_seen_in_text_html_the_message_and_the_panel() -> None:
-    with Machine.create("1x8GiB") as machine:
-        seen, state = run(machine, _register)
+    seen, state = run("1x8GiB", _register)
     with sync_playwright() as playwright, chromium(playwright) as browser:
         page = show(browser.new_page(), f"sketch&told={quote(json.dumps(state))}")
 

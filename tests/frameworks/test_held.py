@@ -5,12 +5,12 @@ A scene is cells of one IPython, with stand-ins for PyTorch and JAX that take th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import pytest
 
-from tests.frameworks.cells_on_machine import stage
+from tests.frameworks.cells_on_machine import Play, stage
 from tests.machines import machine_of
 from tfgpu_magic.simgpu import Machine
 
@@ -518,9 +518,6 @@ SCENES = {
         "%gpu limit 4GiB -> `limit 4GiB` holds for PyTorch and JAX, from first use on.", env={"KERAS_BACKEND": "jax"}
     ),
 }
-
-
-Play = Callable[[Mapping[str, str], list[str]], list[str]]
 
 
 @pytest.fixture(scope="module")

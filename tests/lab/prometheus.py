@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -18,6 +17,7 @@ import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from tests.jupyter import free_port
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -98,27 +98,8 @@ def prometheus(folder: Path, rules: Path) -> Iterator[Prometheus]:
         folder: of data.
         rules: a file of rules.
     """
-    config = folder / "prometheus.json"
+    config, port = folder / "prometheus.json", free_port()
     config.write_text(json.dumps({"rule_files": [str(rules)]}))  # all JSON is YAML
-    for last in (False, False, False, True):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]  # somebody else may take it meanwhile; not every version tells which it takes
-        with _running(folder, config, port) as process:
-
-            def ended_or_ready(url: str = f"http://127.0.0.1:{port}", ends: subprocess.Popen[bytes] = process) -> bool:
-                return ends.poll() is not None or urllib.request.urlopen(f"{url}/-/ready", timeout=10).status == 200
-
-            until(ended_or_ready, despite=OSError)
-            if process.poll() is None:
-                yield Prometheus(f"http://127.0.0.1:{port}")
-                return
-            log = (folder / "log").read_text()
-            assert not last, log
-            assert "address already in use" in log, log
-
-
-@contextlib.contextmanager
-def _running(folder: Path, config: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     options = {
         "--config.file": config,
         "--storage.tsdb.path": folder,
@@ -128,8 +109,15 @@ def _running(folder: Path, config: Path, port: int) -> Iterator[subprocess.Popen
     with (folder / "log").open("w") as log:
         words = [f"{name}={value}" for name, value in options.items()]
         process = subprocess.Popen([program("prometheus"), *words], stdout=log, stderr=subprocess.STDOUT)
+    url = f"http://127.0.0.1:{port}"
+
+    def ended_or_ready() -> bool:
+        return process.poll() is not None or urllib.request.urlopen(f"{url}/-/ready", timeout=10).status == 200
+
     try:
-        yield process
+        until(ended_or_ready, despite=OSError)
+        assert process.poll() is None, (folder / "log").read_text()
+        yield Prometheus(url)
     finally:
         process.kill()
         process.wait()

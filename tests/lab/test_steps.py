@@ -232,13 +232,6 @@ def test_a_flawed_file_is_said_and_nothing_is_done(rig: Rig) -> None:
     assert rig.kernels.ended == []
 
 
-def test_an_empty_manager_of_kernels_has_nothing_to_tell(rig: Rig) -> None:
-    rig.kernels.there = {}
-    rig.looks(1)
-
-    assert rig.steps.read() == {"notebooks": []}
-
-
 def test_a_kernel_that_was_started_elsewhere_is_left_alone_and_those_of_the_server_are_not(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

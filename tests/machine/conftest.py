@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def gpus() -> str:
     """The machine's GPUs; tests parametrize it where they need others."""
-    return "4x16GiB"
+    return "2x16GiB"
 
 
 @pytest.fixture

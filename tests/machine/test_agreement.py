@@ -56,11 +56,6 @@ print(os.getpid(), *[name for name, state in states() if state == "Z"])
 
 
 @pytest.fixture
-def gpus() -> str:
-    return "2x16GiB"
-
-
-@pytest.fixture
 def users(machine: Machine, homes: Path) -> Iterator[Path]:
     """The folders of all users, for processes that a test starts on the machine; collectors end with it."""
     yield homes

@@ -33,11 +33,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
 
 
-@pytest.fixture
-def gpus() -> str:
-    return "2x16GiB"
-
-
 # --- what is seen ---
 
 
@@ -115,16 +110,6 @@ def test_nvml_is_called_as_often_for_twenty_as_for_one(machine: Machine, live: W
     assert sum(one) > 0
     assert all(b <= a + 1.5 for a, b in zip(one, twenty, strict=True))  # of two GPUs
     until(lambda: len(collectors(machine)) == 1)
-
-
-def test_the_process_that_looks_imports_no_pynvml(machine_folder: Path) -> None:
-    code = (
-        "import sys; from tfgpu_magic.engine.status import status; from tfgpu_magic.machine.see import Watch\n"
-        "status(); Watch(linger=1).wait(240); print('pynvml' in sys.modules)"
-    )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert answer.stdout == "False\n"
 
 
 # --- one, and only as long as somebody looks ---

@@ -32,11 +32,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
 
 
-@pytest.fixture
-def gpus() -> str:
-    return "2x16GiB"
-
-
 # --- what the driver does ---
 
 

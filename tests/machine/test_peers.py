@@ -39,7 +39,7 @@ def told(machine: Machine, *words: str) -> Any:
 
 
 def test_gpustat_agrees_to_the_mib_and_nvitop_to_the_byte(machine: Machine) -> None:
-    for share in ("9GiB@0", "3GiB@0", "1234MiB@1", "14GiB@3"):
+    for share in ("9GiB@0", "3GiB@0", "1234MiB@1", "14GiB@1"):
         machine.add_neighbour(share)
     ours = look(10)
     held = {gpu.label: {str(row.pid): row.held for row in ours.processes if row.gpu == gpu.label} for gpu in ours.gpus}

@@ -152,11 +152,6 @@ def test_a_process_that_has_the_pid_of_another_begins_anew() -> None:
 NOT_SUPPORTED = 3
 
 
-@pytest.fixture
-def gpus() -> str:
-    return "1x16GiB"
-
-
 def counted(machine: Machine, *pids: int, ago: float = 30.0, late: int = 0) -> None:
     """Leave the board of a collector that has counted an hour of each pid, and ended so many seconds ago."""
     with BoardDirectory() as place:

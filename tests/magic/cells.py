@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.frameworks.cells_on_machine import stage
-from tests.magic.shell import shown
-from tests.processes import run
+from tests.frameworks.cells_on_machine import Play, in_a_process, stage
 from tfgpu_magic.simgpu import Machine
 
-Play = Callable[[Mapping[str, str], list[str]], list[str]]
+__all__ = ["IMPORT", "NOT", "Cells", "Play", "in_a_process", "playing"]
 
 NOT = "not: "
 """Begins what may not be read under a cell."""
@@ -52,9 +50,3 @@ def playing(gpus: str, **machine: Any) -> Iterator[tuple[Play, Machine]]:
     """Give a stage, on a machine of its own, on which TensorFlow's import takes milliseconds."""
     with Machine.create(gpus, **machine) as one, stage(one, again=True) as play:
         yield play, one
-
-
-def in_a_process(machine: Machine | None) -> Play:
-    """Return what runs cells in a process of their own, where TensorFlow's import takes milliseconds."""
-    names = "import os, sys; from tests.frameworks.cells_on_machine import *"
-    return lambda env, cells: run(machine, shown, names, *cells, env=env, imported=False)[1:]

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.jupyter import Server, serving
+from tests.processes import QUIET
 from tfgpu_magic.simgpu import Machine
 
 
 @pytest.fixture(scope="module")
 def server(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(machine, tmp_path_factory.mktemp("home")) as server:
+    with serving(machine, tmp_path_factory.mktemp("home"), environment=QUIET) as server:
         yield server
 
 

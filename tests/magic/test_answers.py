@@ -41,10 +41,9 @@ MISTAKES = [
 @pytest.fixture(scope="module")
 def answers() -> dict[str, Seen]:
     """What each line answers: one process for all of them."""
-    with Machine.create("2x8GiB") as machine:
-        found: dict[str, Seen] = run(
-            machine, each, [f"%tf_gpu {line}" for line in (*LINES, *(line for line, _ in CODE + MISTAKES), *HELP)]
-        )
+    found: dict[str, Seen] = run(
+        "2x8GiB", each, [f"%tf_gpu {line}" for line in (*LINES, *(line for line, _ in CODE + MISTAKES), *HELP)]
+    )
     return found
 
 
@@ -95,8 +94,7 @@ SCENES = {
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 def test_what_is_read_under_each_cell(scene: Cells) -> None:
-    with Machine.create("2x8GiB") as machine:
-        scene.play(in_a_process(machine))
+    scene.play(in_a_process("2x8GiB"))
 
 
 def test_without_a_driver_a_limit_is_not_called_in_force() -> None:
@@ -116,8 +114,7 @@ def test_a_line_that_is_interrupted_shows_no_frame_of_ours() -> None:
 
 
 def test_what_does_not_fit_any_more_is_a_warning() -> None:
-    with Machine.create("1x8GiB") as machine:
-        seen: list[Seen] = run(machine, _crowded)
+    seen: list[Seen] = run("1x8GiB", _crowded)
 
     assert "Warning: it does not fit any more. GPU 0: " in seen[-1].text
     assert "<strong>Warning:</strong>" in seen[-1].html
@@ -132,8 +129,7 @@ def _crowded() -> list[Seen]:
 
 
 def test_a_question_mark_shows_the_help_in_80_columns() -> None:
-    with Machine.create("1x8GiB") as machine:
-        asked, page, help_ = run(machine, _ask, env={"TERM": "dumb"})  # which has no pager
+    asked, page, help_ = run("1x8GiB", _ask, env={"TERM": "dumb"})  # which has no pager
 
     assert asked.error == ""
     assert "limit 0=1GiB 1=4GiB 2=25%" in page
@@ -153,8 +149,7 @@ def _ask() -> tuple[Seen, str, str]:
 
 
 def test_plan_code_and_env_change_neither_environment_nor_gpus() -> None:
-    with Machine.create("2x8GiB") as machine:
-        before, after, sizes, plan = run(machine, _only_asked)
+    before, after, sizes, plan = run("2x8GiB", _only_asked)
 
     assert after == before
     assert sizes == [0, 0]

@@ -10,7 +10,6 @@ from tests.magic.shell import cells
 from tests.processes import run
 from tests.slack import SLACK
 from tfgpu_magic.notebook import complete
-from tfgpu_magic.simgpu import Machine
 
 LINES = [
     ("%tf_gpu ", ["growth", "limit", "status", "plan"], ["--grow"]),
@@ -63,8 +62,7 @@ NOTHING = ["%tf_gpu status ", "%tf_gpu top ", "%tf_gpu jobs stop ", "%tf_gpu lmi
 @pytest.fixture(scope="module")
 def completed() -> dict[str, list[str]]:
     """What is offered at the end of each line: one process for all of them."""
-    with Machine.create("2x8GiB") as machine:
-        found: dict[str, list[str]] = run(machine, _complete_each, [*(line for line, _, _ in LINES), *NOTHING])
+    found: dict[str, list[str]] = run("2x8GiB", _complete_each, [*(line for line, _, _ in LINES), *NOTHING])
     return found
 
 
@@ -82,29 +80,25 @@ def test_where_nothing_may_stand_nothing_is_offered(completed: dict[str, list[st
 
 
 def test_tab_completes_the_names_of_mig_instances() -> None:
-    with Machine.create("1x16GiB:mig=2,8GiB") as machine:
-        matches = run(machine, _complete, "%tf_gpu visible ")
+    matches = run("1x16GiB:mig=2,8GiB", _complete, "%tf_gpu visible ")
 
     assert sorted(matches) == ["--restart", "--wait", "0.1", "0.2", "1", "all", "none"]
 
 
 @pytest.mark.parametrize("line", ["%%tf_gpu isolate -i model,ima", "tf_gpu = ima"])
 def test_tab_completes_the_notebooks_names_where_a_cell_sends_them_and_elsewhere_as_ipython(line: str) -> None:
-    with Machine.create("1x8GiB") as machine:
-        assert "images" in run(machine, _complete, line, "images = model = 1")
+    assert "images" in run("1x8GiB", _complete, line, "images = model = 1")
 
 
 def test_jupyter_completes_as_ipython_does() -> None:
-    with Machine.create("1x8GiB") as machine:
-        reply = run(machine, _complete_in_a_kernel, "%%tf_gpu isolate --de")
+    reply = run("1x8GiB", _complete_in_a_kernel, "%%tf_gpu isolate --de")
 
     assert (reply["matches"], reply["cursor_start"]) == (["--detach"], len("%%tf_gpu isolate "))
 
 
 @pytest.mark.parametrize("line", ["%tf_gpu ", "%gpu "])
 def test_what_most_people_want_is_offered_first(line: str) -> None:
-    with Machine.create("1x8GiB") as machine:
-        reply = run(machine, _complete_in_a_kernel, line)
+    reply = run("1x8GiB", _complete_in_a_kernel, line)
 
     assert reply["matches"][:7] == ["limit", "growth", "pick", "top", "split", "visible", "default"]
 

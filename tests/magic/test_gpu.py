@@ -47,8 +47,7 @@ SCENES = {
 
 @pytest.mark.parametrize("cells", SCENES.values(), ids=SCENES)
 def test_what_every_framework_has(cells: Cells) -> None:
-    with Machine.create("1x16GiB") as machine:
-        cells.play(in_a_process(machine))
+    cells.play(in_a_process("1x16GiB"))
 
 
 def test_tensorflow_that_keras_imports_beside_jax_is_kept_from_the_gpu() -> None:

@@ -104,8 +104,7 @@ SCENES = {
 
 @pytest.mark.parametrize("steps", SCENES.values(), ids=SCENES)
 def test_it_is_given_back_only_when_the_kernel_rests(steps: list[str]) -> None:
-    with Machine.create("8GiB") as machine:
-        run(machine, _follow, *steps)
+    run("8GiB", _follow, *steps)
 
 
 def _follow(*steps: str) -> int:
@@ -132,8 +131,7 @@ def test_beside_a_thread_of_the_users_nothing_is_given_back() -> None:
     # Once it has ended, it is after the next cell, beside a timer that only waits.
     ends = "end.set(); t.join(); t = threading.Timer(1000, print); t.daemon = True; t.start()"
     after = f"{BETWEEN}until(lambda: len(calls) == 1)"
-    with Machine.create("8GiB") as machine:
-        run(machine, _follow, RELEASE, SOON, waits, beside, ends, after)
+    run("8GiB", _follow, RELEASE, SOON, waits, beside, ends, after)
 
 
 TRAINS = """

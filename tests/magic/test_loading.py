@@ -38,24 +38,21 @@ OTHERS = next(one.gr_name for one in grp.getgrall() if one.gr_gid not in {os.get
 def test_an_administrators_policy_holds_when_the_extension_is_loaded_and_nothing_is_said_of_it(
     env: dict[str, str], settings: dict[str, Any], plan: str
 ) -> None:
-    with Machine.create("1x8GiB") as machine:
-        loaded, planned = run(machine, configured, settings, "%tf_gpu plan", env=env)
+    loaded, planned = run("1x8GiB", configured, settings, "%tf_gpu plan", env=env)
 
     assert loaded.text == ""
     assert planned.value.startswith(plan)
 
 
 def test_a_policy_of_a_group_that_is_misspelt_is_told_with_its_group() -> None:
-    with Machine.create("1x8GiB") as machine:
-        (loaded,) = run(machine, configured, {"policies": {MINE: "limti 25%"}})
+    (loaded,) = run("1x8GiB", configured, {"policies": {MINE: "limti 25%"}})
 
     assert f"`limti 25%`, from the configuration for the group {MINE}, is NOT in force" in loaded.text
 
 
 @pytest.mark.parametrize(("first", "then"), [("limit 2GiB", {1}), ("help", {0, 1})])  # what it has read is still new
 def test_each_policy_has_one_look_of_its_own_whatever_the_first_line_was(first: str, then: set[int]) -> None:
-    with Machine.create("1x8GiB") as machine:
-        begun, after = run(machine, _probes, f"%tf_gpu {first}", "%tf_gpu limit 1GiB", fresh=True)
+    begun, after = run("1x8GiB", _probes, f"%tf_gpu {first}", "%tf_gpu limit 1GiB", fresh=True)
 
     assert begun == 1
     assert after in then
@@ -90,13 +87,11 @@ CONFIGURED = "%config TfGpuMagics.policy = 'limit 1GiB'"
     ids=["to load it again leaves what was said", "a cell configures", "also when it is loaded again", "and is wrong"],
 )
 def test_what_was_said_or_configured_in_a_cell_counts(cells: Cells) -> None:
-    with Machine.create("1x8GiB") as machine:
-        cells.play(in_a_process(machine))
+    cells.play(in_a_process("1x8GiB"))
 
 
 def test_the_extension_can_be_unloaded_and_loaded_again() -> None:
-    with Machine.create("1x8GiB") as machine:
-        gone, back, transformers = run(machine, _unload_and_load)
+    gone, back, transformers = run("1x8GiB", _unload_and_load)
 
     assert "not found" in gone.text
     assert back.error == ""
@@ -105,8 +100,7 @@ def test_the_extension_can_be_unloaded_and_loaded_again() -> None:
 
 @pytest.mark.parametrize("name", ["parking", "parking_on_open_module", "parking_memory", "parking_disk"])
 def test_a_setting_that_was_removed_is_refused_in_the_cell_that_sets_it(name: str) -> None:
-    with Machine.create("1x8GiB") as machine:
-        refused, other = run(machine, cells, f"%config TfGpuMagics.{name} = 'ask'", "%config TfGpuMagics.why = False")
+    refused, other = run("1x8GiB", cells, f"%config TfGpuMagics.{name} = 'ask'", "%config TfGpuMagics.why = False")
 
     assert refused.text == f"UsageError: {removed(name, '`%config`')}\n"
     assert other.text == ""  # nothing of it stays

@@ -4,37 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-import pytest
-
-from tests.jupyter import Notebook, Server, serving
-from tests.processes import QUIET
+from tests.jupyter import Notebook, Server, notebooks
+from tests.machines import machine_of
 from tests.waiting import until
-from tfgpu_magic.simgpu import Machine
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    home = tmp_path_factory.mktemp("home")
-    with Machine.create("1x16GiB") as machine, serving(machine, home, environment=QUIET) as server:
-        yield server
-
-
-@contextmanager
-def notebooks(server: Server, *names: str) -> Iterator[list[Notebook]]:
-    """Start notebooks of these names with the extension, and end them and their kernels."""
-    started: list[Notebook] = []
-    try:
-        for name in names:
-            started.append(Notebook(server, name))
-            started[-1].run("%load_ext tfgpu_magic\n%colors nocolor")
-        yield started
-    finally:
-        for one in started:
-            one.client.stop_channels()
-            server.delete(f"api/sessions/{one.session}")
+machine = machine_of("1x16GiB")
 
 
 def heard(notebook: Notebook, code: str, part: str, *, seconds: float = 20.0) -> str:

@@ -25,14 +25,12 @@ def test_too_late_names_the_cell_that_was_too_early_and_what_a_restart_would_do(
 
 def test_what_children_of_this_kernel_hold_is_free_after_a_restart() -> None:
     child = "from tfgpu_magic.simgpu import Machine; child = Machine.current().add_neighbour('6GiB@0')"
-    with Machine.create("1x8GiB") as machine:
-        Cells(child, "%tf_gpu growth", USED, SEVEN).play(in_a_process(machine))
+    Cells(child, "%tf_gpu growth", USED, SEVEN).play(in_a_process("1x8GiB"))
 
 
 def test_the_first_cell_is_told_from_later_ones_also_when_it_fails() -> None:
     late = "%tf_gpu growth", "since In [3], so"
-    with Machine.create("2x8GiB") as machine:
-        Cells(f"{USED}\nraise KeyError", "y = tf.constant(2)", late).play(in_a_process(machine))
+    Cells(f"{USED}\nraise KeyError", "y = tf.constant(2)", late).play(in_a_process("2x8GiB"))
 
 
 def test_what_another_framework_does_in_the_cell_that_loads_the_extension_makes_nothing_too_late() -> None:
@@ -40,7 +38,6 @@ def test_what_another_framework_does_in_the_cell_that_loads_the_extension_makes_
     cell = (
         f"{kernel}\n%load_ext tfgpu_magic\nfrom tests.simgpu.on_machine import allocate\nallocate(1)\nimport tensorflow"
     )
-    with Machine.create("1x8GiB") as machine:
-        seen: list[str] = run(machine, shown, cell, "%tf_gpu limit 2GiB", imported=False)
+    seen: list[str] = run("1x8GiB", shown, cell, "%tf_gpu limit 2GiB", imported=False)
 
     assert "`limit 2GiB` is in force" in seen[1]

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import nbformat
@@ -17,7 +16,8 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import start_new_kernel
 
-from tests.jupyter import Notebook, Server, execute, reply_to, serving
+from tests.jupyter import Server, execute, notebooks, reply_to
+from tests.machines import machine_of
 from tests.processes import QUIET
 from tests.sizes import GIB
 from tests.waiting import until
@@ -33,16 +33,7 @@ from tfgpu_magic.simgpu.neighbours import Neighbour
 STATUS = [sys.executable, "-m", "tfgpu_magic", "status"]
 
 
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    with Machine.create("1x16GiB") as machine:
-        yield machine
-
-
-@pytest.fixture(scope="module")
-def server(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(machine, tmp_path_factory.mktemp("home"), environment=QUIET) as server:
-        yield server
+machine = machine_of("1x16GiB")
 
 
 @pytest.fixture
@@ -50,16 +41,6 @@ def holder(machine: Machine) -> Iterator[Neighbour]:
     holder = machine.add_neighbour("12GiB@0")
     yield holder
     holder.stop()
-
-
-@contextmanager
-def notebooks(server: Server, *names: str) -> Iterator[list[Notebook]]:
-    """Start notebooks of these names with the extension, and end them and their kernels."""
-    with ExitStack() as stack:
-        started = [stack.enter_context(Notebook(server, name)) for name in names]
-        for one in started:
-            one.run("%load_ext tfgpu_magic\n%colors nocolor")
-        yield started
 
 
 def shown(client: BlockingKernelClient, part: str) -> str:

@@ -18,7 +18,6 @@ from tests.sizes import MIB
 from tests.waiting import until
 from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.parking.frameworks import UNREADABLE
-from tfgpu_magic.simgpu import Machine
 
 
 def test_the_next_cell_finds_every_variable_as_it_was(trained: Parkable) -> None:
@@ -239,8 +238,7 @@ variable = tf.Variable(tf.zeros(2**20)); variable.assign([1.0] * 2**20)
 
 
 def test_in_a_terminal_it_is_parked_and_comes_back() -> None:
-    with Machine.create("8GiB") as machine:
-        parked, completions, after = run(machine, in_a_terminal)
+    parked, completions, after = run("8GiB", in_a_terminal)
 
     assert "4 MiB in host memory" in parked
     assert completions == []

@@ -20,7 +20,6 @@ from tests.simgpu.on_machine import allocate, cuda
 from tests.sizes import CONTEXT, LITTLE, MIB
 from tests.tf.on_machine import held
 from tfgpu_magic.parking.arrays import MovedArrays
-from tfgpu_magic.simgpu import Machine
 
 
 @dataclass(frozen=True)
@@ -116,8 +115,7 @@ def there_and_back() -> tuple[list[int], bool, list[int], list[str]]:
 
 
 def test_each_storage_leaves_and_comes_back_in_place_but_for_what_is_lent() -> None:
-    with Machine.create("8GiB") as machine:
-        (before, away, after), same, sizes, stays = run(machine, there_and_back)
+    (before, away, after), same, sizes, stays = run("8GiB", there_and_back)
 
     assert same
     assert before - CONTEXT > 65 * MIB

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.policy.test_plan import after, check, gpu, kernel, planned, snapshot
-from tfgpu_magic.claims.allocation import asked, lowered, settle
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.policy import script
 from tfgpu_magic.policy.ceiling import read
@@ -139,18 +138,3 @@ def test_code_and_env_say_it() -> None:
     assert "def give_back():" in script.python(made)
     assert "def give_back():" not in script.python(plan("growth"))
     assert "export TF_GPU_ALLOCATOR=cuda_malloc_async" in script.shell(made)
-
-
-def test_other_frameworks_are_asked_for_growth() -> None:
-    policy = parse("growth --release")
-
-    assert str(policy.for_framework("TensorFlow")) == "growth --release"
-    assert str(policy.for_framework("PyTorch")) == str(policy.for_framework("JAX")) == "growth"
-
-
-def test_an_isolated_call_has_its_gpu_to_itself_and_is_told_it() -> None:
-    (device, _) = plan("growth --release").devices
-    leased = lowered(asked(device))
-
-    assert leased.limits == ()  # the whole GPU
-    assert str(settle(parse("growth --release"), [leased])) == "visible 0; growth --release"

@@ -18,8 +18,7 @@ ENTRIES = [
 @pytest.mark.parametrize("gpus", ["3x8GiB", "8GiB,16GiB,4GiB"])
 @pytest.mark.parametrize("order", [None, "PCI_BUS_ID", "FASTEST_FIRST"])
 def test_what_cuda_shows_is_foretold_or_left_to_cuda(gpus: str, order: str | None) -> None:
-    with Machine.create(gpus) as machine:
-        foretold = run(machine, _compare, order)
+    foretold = run(gpus, _compare, order)
 
     alike = gpus == "3x8GiB"
     assert (None in foretold) is (not alike and order != "PCI_BUS_ID")
@@ -35,13 +34,11 @@ def test_cuda_is_not_asked_about_lists_that_need_no_order(entry: str) -> None:
 
 @pytest.mark.parametrize(("spec", "order"), [("8GiB,16GiB,4GiB", ["1", "0", "2"]), ("3x8GiB", ["0", "1", "2"])])
 def test_gpu_numbers_are_nvidia_smis_whatever_cuda_counts(spec: str, order: list[str]) -> None:
-    with Machine.create(spec) as machine:
-        assert run(machine, _order) == order
+    assert run(spec, _order) == order
 
 
 def test_a_mig_instance_is_seen_by_its_own_uuid() -> None:
-    with Machine.create("1x16GiB:mig=2") as machine:
-        label, sizes = run(machine, _first_op_on_mig)
+    label, sizes = run("1x16GiB:mig=2", _first_op_on_mig)
 
     assert label.startswith("0.")
     assert sizes > 2**30
@@ -78,7 +75,6 @@ def _order() -> list[str]:
 def _first_op_on_mig() -> tuple[str, int]:
     import tfgpu_magic
     from tests.tf.on_machine import touch_every_gpu
-    from tfgpu_magic.simgpu import Machine
 
     plan = tfgpu_magic.apply("limit 1GiB")
     touch_every_gpu()

@@ -16,7 +16,7 @@ from tfgpu_magic import policy
 from tfgpu_magic.doctor.checks.idle import idle
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.ground.rows import Notebook
-from tfgpu_magic.lab.steps import IdleSteps, Lab
+from tfgpu_magic.lab.steps import IdleSteps
 
 HOURS = '[idle]\nnotify = "1h"\nstop = "4h"\n'
 
@@ -56,31 +56,6 @@ def steps_of(notebooks: dict[int, Notebook]) -> IdleSteps:
     return IdleSteps(SimpleNamespace(notebooks=known), logging.getLogger(), every=0.01)  # type: ignore[arg-type]
 
 
-def test_machine_4_a_servers_log_names_the_group_that_nobody_has(
-    file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file.write_text(HOURS + UNKNOWN)
-
-    steps = steps_of({os.getpid(): Notebook(path="train.ipynb", kernel="7f3a", state="idle")})
-    told, complain = asyncio.Event(), steps._complain
-
-    def heard(flaw: str) -> None:
-        complain(flaw)
-        told.set()
-
-    monkeypatch.setattr(steps, "_complain", heard)
-
-    async def run() -> None:
-        task = asyncio.create_task(steps.run())
-        await asyncio.wait_for(told.wait(), 60)
-        task.cancel()
-
-    asyncio.run(run())
-    steps.close()
-    assert "idle notebooks are left alone: " in caplog.text
-    assert "'h-staf'" in caplog.text
-
-
 @pytest.mark.parametrize(("rest", "known"), [("", True), ('groups.staff = { stop = "never" }', False)])
 def test_while_the_directory_of_users_is_away_nobody_falls_to_what_is_for_everybody(
     file: Path, monkeypatch: pytest.MonkeyPatch, rest: str, known: bool
@@ -94,25 +69,6 @@ def test_while_the_directory_of_users_is_away_nobody_falls_to_what_is_for_everyb
 
     assert found.name == ("idle.holds" if known else "idle.flawed")
     assert known or "names 'staff', and the group " in str(found.facts["flaw"])
-
-
-def test_the_doctor_says_after_which_hours_what_is_done(file: Path) -> None:
-    file.write_text('[idle]\nnotify = "1m"\npark = "2h"\nstop = "2.5h"')
-    (holds,) = idle(ThisMachine())
-
-    assert holds.facts["steps"] == (
-        "reported to its owner after 1 min, parked, if it can be, after 2 h, shut down after 2 h 30 min"
-    )
-
-
-def test_a_table_that_was_removed_is_told_by_name_in_a_servers_log(
-    file: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file.write_text('[bound]\nhard = "40%"')
-    handlers, _ = Lab().serve(SimpleNamespace(), SimpleNamespace(log=logging.getLogger()))  # type: ignore[arg-type]
-
-    assert handlers == []
-    assert f"`bound`, from {file}, is no setting any more. Set `[limits]`, which the driver enforces, or" in caplog.text
 
 
 @pytest.mark.parametrize("closed", [True, False])

@@ -11,7 +11,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 from tests.jupyter import execute
-from tests.machine.boards import end_collectors
+from tests.machines import machine_of
 from tests.slack import SLACK
 from tests.tf.test_reporter import board
 from tests.waiting import until
@@ -26,11 +26,7 @@ WAITS = "import threading\nheld = threading.Event()\nheld.wait(3600)"
 CLICKS = "from ipywidgets import Button\nbutton = Button()\nprint(button.model_id)"
 
 
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    with Machine.create("1x16GiB") as machine:
-        yield machine
-        end_collectors(machine)
+machine = machine_of("1x16GiB")
 
 
 @pytest.fixture

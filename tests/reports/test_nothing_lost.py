@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.frameworks.cells_on_machine import stage
 from tests.isolate.notebook import LIGHT
-from tests.magic.cells import NOT, Cells, Play
-from tfgpu_magic.simgpu import Machine
+from tests.magic.cells import NOT, Cells, Play, playing
 
 TRAIN = """
 for lr in (0.1, 0.01):
@@ -78,7 +76,7 @@ SCENES = {
 
 @pytest.fixture(scope="module")
 def play() -> Iterator[Play]:
-    with Machine.create("1x8GiB") as machine, stage(machine) as play:
+    with playing("1x8GiB") as (play, _):
         yield play
 
 

@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.machine.boards import end_collectors, root_only
+from tests.machine.boards import root_only
+from tests.machines import machine_of
 from tests.processes import QUIET
 from tfgpu_magic.doctor.checks import board
 from tfgpu_magic.doctor.machine import ThisMachine
@@ -23,11 +23,7 @@ LOOK = "from tfgpu_magic.machine.see import Watch\nwith Watch(linger=1) as live:
 DAYS = 86400.0
 
 
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    with Machine.create("1x16GiB") as machine:
-        yield machine
-        end_collectors(machine)
+machine = machine_of("1x16GiB")
 
 
 def test_machine_1_no_file_is_touched_in_a_directory_that_somebody_names(machine: Machine, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.jupyter import LEAN, Server, serving
-from tests.machine.boards import end_collectors
+from tests.machines import machine_of
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -20,11 +20,7 @@ ENABLED = "--ServerApp.jpserver_extensions=tfgpu_magic.server=True"
 Serve = Callable[..., Server]
 
 
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    with Machine.create("2x16GiB") as machine:
-        yield machine
-        end_collectors(machine)
+machine = machine_of("2x16GiB")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import threading
@@ -10,8 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.websocket import WebSocketClientConnection, websocket_connect
+import websocket
 
 from tests.jupyter import Server
 from tests.slack import SLACK
@@ -28,15 +26,22 @@ class Stream:
     Attributes:
         messages: what was sent.
         state: what they make.
-        closed: whether the server has ended it.
+        closed: whether it has ended.
         say: sends a text to the server.
     """
+
+    say: Callable[[str], object]
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.state: State = {}
         self.closed = False
-        self.say: Callable[[str], object] = lambda _: None
+
+    def read(self, connection: Any) -> None:
+        """Take what is sent until the stream ends."""
+        while text := received(connection):
+            self.take(text)
+        self.closed = True
 
     def take(self, text: str) -> None:
         message = json.loads(text)
@@ -62,63 +67,48 @@ def fresh(state: State) -> bool:
     return "stale" not in state and "error" not in state
 
 
+def connect(server: Server, *, headers: dict[str, str] | None = None, **options: Any) -> Any:
+    """Return a connection to the stream; `headers` are in the place of the one that has the token."""
+    headers = {"Authorization": f"token {server.token}"} if headers is None else headers
+    url = f"ws://{server.base}tfgpu-magic/stream"
+    return websocket.create_connection(url, 60 * SLACK, header=headers, suppress_origin=True, **options)
+
+
+def received(connection: Any) -> str:
+    """Return the next message; "" where the stream has ended."""
+    try:
+        return str(connection.recv())
+    except (websocket.WebSocketConnectionClosedException, ConnectionError):
+        return ""
+
+
+def end(connection: Any) -> None:
+    """Close a connection, which the server may have ended."""
+    connection.close()
+    connection.shutdown()
+
+
 @contextmanager
 def streaming(server: Server, *, wait: float = 10) -> Iterator[Stream]:
     """Have a stream, until the block ends."""
-    stream, loop, ready = Stream(), asyncio.new_event_loop(), threading.Event()
-
-    async def read() -> None:
-        connection = await websocket_connect(request(server))
-        stream.say = lambda text: loop.call_soon_threadsafe(connection.write_message, text)
-        try:
-            while (text := await connection.read_message()) is not None:
-                assert isinstance(text, str)
-                stream.take(text)
-                ready.set()
-            stream.closed = True
-            await end(connection, ended=True)
-        except asyncio.CancelledError:
-            await end(connection)
-
-    def run() -> None:
-        asyncio.set_event_loop(loop)
-        with contextlib.suppress(asyncio.CancelledError):
-            loop.run_until_complete(reading)
-        loop.close()
-
-    reading = loop.create_task(read())
-    thread = threading.Thread(target=run)
+    stream, connection = Stream(), connect(server)
+    stream.say = connection.send
+    thread = threading.Thread(target=stream.read, args=(connection,))
     thread.start()
     try:
-        assert ready.wait(wait * SLACK), "nothing was sent"
+        until(lambda: stream.messages, seconds=wait)
         yield stream
     finally:
-        if thread.is_alive():
-            loop.call_soon_threadsafe(reading.cancel)
+        with contextlib.suppress(OSError, websocket.WebSocketException):  # the server may have ended it
+            connection.send_close()  # to which the server answers, and the thread ends
         thread.join(60)
-
-
-async def end(connection: WebSocketClientConnection, *, ended: bool = False) -> None:
-    """Close a stream, and wait until it is, unless the server has ended it; after five seconds Tornado drops it."""
-    connection.close()
-    while not ended and await connection.read_message() is not None:
-        pass
-
-
-def request(server: Server, *, headers: dict[str, str] | None = None) -> HTTPRequest:
-    headers = {"Authorization": f"token {server.token}"} if headers is None else headers
-    return HTTPRequest(f"ws://{server.base}tfgpu-magic/stream", headers=headers)
+        connection.shutdown()
 
 
 def refused(server: Server, *, headers: dict[str, str] | None = None) -> int:
     """Return the HTTP code that a stream is refused with; 101 if it is not."""
-
-    async def ask() -> int:
-        try:
-            connection = await websocket_connect(request(server, headers=headers))
-        except HTTPClientError as error:
-            return error.code
-        await end(connection)
-        return 101
-
-    return asyncio.run(ask())
+    try:
+        end(connect(server, headers=headers))
+    except websocket.WebSocketBadStatusException as error:
+        return int(error.status_code)
+    return 101

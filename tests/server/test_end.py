@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import signal
 import socket
 import urllib.request
-from typing import TYPE_CHECKING, Any
 
 import psutil
-import pytest
 
 from tests.jupyter import Server
 from tests.machine.boards import board_of, collectors, pass_readings
 from tests.processes import NOBODYS_PID
 from tests.server.conftest import Serve
-from tests.server.streaming import fresh, rows, streaming
+from tests.server.streaming import connect, end, fresh, rows, streaming
 from tests.sizes import MIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.machine.board import viewers
 from tfgpu_magic.simgpu import Machine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CROWD = 400
 NARROW = """
@@ -43,57 +36,20 @@ TCPServer._handle_connection = narrowed
 """Lets the system keep little of what a client does not read: else it takes megabytes until the server has to."""
 
 
-@pytest.fixture
-def narrow(serve: Serve) -> Server:
-    return serve(config=NARROW)
-
-
-@pytest.fixture
-def deaf(narrow: Server) -> Iterator[socket.socket]:
-    """A client that reads nothing until it is asked to."""
-    with socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-        client.connect(("127.0.0.1", narrow.port))
-        key = base64.b64encode(os.urandom(16)).decode()
-        lines = [
-            "GET /tfgpu-magic/stream HTTP/1.1", f"Host: 127.0.0.1:{narrow.port}", "Upgrade: websocket",
-            "Connection: Upgrade", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {key}",
-            f"Authorization: token {narrow.token}", "", "",
-        ]  # fmt: skip
-        client.sendall("\r\n".join(lines).encode())
-        yield client
-
-
-def read(client: socket.socket, count: int) -> list[dict[str, Any]]:
-    """Read so many messages (RFC 6455, section 5.2: a server does not mask them)."""
-    client.settimeout(10 * SLACK)
-    with client.makefile("rb") as file:
-        while file.readline().strip():
-            pass  # the headers
-        messages = []
-        for _ in range(count):
-            first, length = file.read(2)
-            assert first == 0x81
-            if length > 125:
-                length = int.from_bytes(file.read(2 if length == 126 else 8), "big")
-            messages.append(json.loads(file.read(length)))
-    return messages
-
-
-def test_what_a_client_does_not_read_is_not_kept_for_it_and_holds_up_nobody(
-    machine: Machine, narrow: Server, request: pytest.FixtureRequest
-) -> None:
+def test_what_a_client_does_not_read_is_not_kept_for_it_and_holds_up_nobody(machine: Machine, serve: Serve) -> None:
+    narrow = serve(config=NARROW)
     crowd = [machine.add_row(NOBODYS_PID - number, 0, MIB) for number in range(CROWD)]  # whosever these pids are
     with streaming(narrow) as stream:
         stream.until(lambda state: len(rows(state)) >= CROWD, 6)
-        deaf = request.getfixturevalue("deaf")
+        deaf = connect(narrow, sockopt=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)])  # it reads when it is asked to
         for number in range(6):
             for one in crowd:
                 one.resize((2 + number) * MIB)
             sent = len(stream.messages)
             stream.until(lambda _, sent=sent: len(stream.messages) > sent, 4)  # type: ignore[misc]
         missed = stream.messages[-1]["sequence"]
-        got = read(deaf, 3)
+        got = [json.loads(deaf.recv()) for _ in range(3)]
+        end(deaf)
     for one in crowd:
         one.stop()
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import websocket
 from psutil import Process
-from tornado.websocket import websocket_connect
 
 from tests.jupyter import Server, serving, until
 from tests.machine.boards import board_of, pass_report
 from tests.server.acting import Kernel
 from tests.server.streaming import end
+from tests.slack import SLACK
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.ground.rows import Notebook
 from tfgpu_magic.machine.board.report_files import ReportFiles
@@ -70,18 +70,15 @@ def page(server: Server, kernel: str, last: Callable[[str], object]) -> int:
         last: tells whether a message is the last. An answer to this page's own request arrives after all others.
     """
 
-    async def draw() -> int:
-        where = f"ws://{server.base}api/kernels/{kernel}/channels?session_id=same&token={server.token}"
-        socket, states = await websocket_connect(where), 0
-        header = {"msg_id": "own", "msg_type": "comm_info_request", "session": "same", "username": "", "version": "5.3"}
-        asked = {"channel": "shell", "header": header, "parent_header": {}, "metadata": {}, "content": {}}
-        await socket.write_message(json.dumps(asked))
-        while not last(text := str(await socket.read_message())):
-            states += _is_of_a_table(text)
-        await end(socket)
-        return states
-
-    return asyncio.run(draw())
+    where = f"ws://{server.base}api/kernels/{kernel}/channels?session_id=same&token={server.token}"
+    header = {"msg_id": "own", "msg_type": "comm_info_request", "session": "same", "username": "", "version": "5.3"}
+    asked = {"channel": "shell", "header": header, "parent_header": {}, "metadata": {}, "content": {}}
+    connection, states = websocket.create_connection(where, 60 * SLACK), 0
+    connection.send(json.dumps(asked))
+    while not last(text := str(connection.recv())):
+        states += _is_of_a_table(text)
+    end(connection)
+    return states
 
 
 def test_a_page_that_comes_back_gets_no_heap_of_old_states(server: Server) -> None:

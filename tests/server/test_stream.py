@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tornado.websocket import websocket_connect
 
 from tests.jupyter import Server, serving
 from tests.machine.boards import board_of, pass_readings, wanted
 from tests.server.conftest import ENABLED, Serve
-from tests.server.streaming import end, fresh, request, rows, streaming
+from tests.server.streaming import connect, end, fresh, received, rows, streaming
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.machine.board.directory import BoardDirectory
@@ -96,18 +94,18 @@ def test_a_setting_that_cannot_be_used_or_was_removed_is_told_by_name_and_the_se
 
 
 def test_what_a_client_says_is_ignored_and_what_is_long_ends_it(server: Server) -> None:
-    async def talk(text: str) -> list[bool]:
-        connection = await websocket_connect(request(server))
-        await connection.write_message(text)
-        said: list[bool] = []
-        while len(said) < 3 and (not said or said[-1]):
-            said.append(await connection.read_message() is not None)
-        await end(connection, ended=not said[-1])
+    def talk(text: str) -> list[bool]:
+        connection = connect(server)
+        connection.send(text)
+        said = [bool(received(connection))]
+        while len(said) < 3 and said[-1]:
+            said.append(bool(received(connection)))
+        end(connection)
         return said
 
     for text in ('{"type":"full"}', '{"processes":0}', "[" * 1024, "{", '"processes"'):
-        assert asyncio.run(talk(text)) == [True, True, True]
-    assert asyncio.run(talk("x" * 100_000))[-1] is False
+        assert talk(text) == [True, True, True]
+    assert talk("x" * 100_000)[-1] is False
     assert server.call("status")
 
 

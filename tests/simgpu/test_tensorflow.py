@@ -26,8 +26,7 @@ def test_by_default_tensorflow_takes_all_but_its_reserve() -> None:
 
 
 def test_the_asynchronous_allocator_takes_what_is_used() -> None:
-    with Machine.create("8GiB") as machine:
-        held, current = run(machine, grown, env={"TF_GPU_ALLOCATOR": "cuda_malloc_async"})
+    held, current = run("8GiB", grown, env={"TF_GPU_ALLOCATOR": "cuda_malloc_async"})
 
     assert current <= held - CONTEXT < current + MIB
 
@@ -59,23 +58,19 @@ def test_with_less_than_a_context_left_tensorflow_cannot_start() -> None:
 
 
 def test_a_gpu_of_few_multiprocessors_is_skipped() -> None:
-    with Machine.create("8GiB:sm=4,16GiB") as machine:
-        assert run(machine, listed) == ["Simulated GPU 16GiB"]
+    assert run("8GiB:sm=4,16GiB", listed) == ["Simulated GPU 16GiB"]
 
 
 def test_copies_are_true_and_nothing_is_computed() -> None:
-    with Machine.create("8GiB") as machine:
-        copied, computed = run(machine, results)
+    copied, computed = run("8GiB", results)
 
     assert copied == [1.0, 2.0, 3.0]
     assert computed == [0.0]
 
 
 def test_keras_trains_on_two_gpus() -> None:
-    with Machine.create("2x8GiB") as machine:
-        assert run(machine, fit) == (2, [16 * 32, 32, 32 * 10, 10])
+    assert run("2x8GiB", fit) == (2, [16 * 32, 32, 32 * 10, 10])
 
 
 def test_convolutions_and_recurrent_layers_train_too() -> None:
-    with Machine.create("8GiB") as machine:
-        assert run(machine, fit_layers) == ["convolution", "recurrent", "normalised"]
+    assert run("8GiB", fit_layers) == ["convolution", "recurrent", "normalised"]

@@ -6,15 +6,24 @@ import ctypes
 import os
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
 import tfgpu_magic
 from tests.processes import on
 from tests.sizes import CONTEXT, GIB, LITTLE
-from tests.tf.on_machine import first_op, in_a_fork, refused, touch_every_gpu
-from tests.tf.test_calls import ALL, limited_and_ready, listed, local_devices, nothing, user_growth_on_one, user_limit
+from tests.tf.on_machine import first_op, held, in_a_fork, refused, touch_every_gpu
+from tests.tf.test_calls import (
+    ALL,
+    limited_and_ready,
+    listed,
+    local_devices,
+    nothing,
+    user_growth,
+    user_growth_on_one,
+    user_limit,
+)
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
 
@@ -157,3 +166,30 @@ def test_looking_does_not_make_tensorflow_list_its_devices() -> None:
     RUNTIME.observe(tfgpu_magic.look().gpus)
 
     assert not devices.listed()
+
+
+# --- calls of TensorFlow's own keep to a policy, in the oldest release and in the newest ---
+
+
+@pytest.mark.parametrize("call", ["gpu_device_name", "is_gpu_available"])
+@on("2x8GiB")
+def test_a_question_for_devices_makes_allocators_by_the_policy(call: str) -> None:
+    import tensorflow as tf
+
+    tfgpu_magic.apply("limit 1GiB")
+
+    assert getattr(tf.test, call)()
+    touch_every_gpu()
+    assert held() == [GIB + CONTEXT] * 2
+
+
+@pytest.mark.parametrize(("policy", "sizes"), [("limit 1GiB", [GIB + CONTEXT]), ("growth", LITTLE)])
+@on("2x8GiB")
+def test_the_loop_is_accepted_before_and_after_the_first_op(policy: str, sizes: Collection[int]) -> None:
+    tfgpu_magic.apply(policy)
+    user_growth()
+    touch_every_gpu()
+
+    user_growth()
+
+    assert all(size in sizes for size in held())

@@ -53,23 +53,6 @@ def html(table: Table) -> str:
     return Status(table)._repr_html_()
 
 
-def test_columns_are_aligned_and_units_stand_once() -> None:
-    assert repr(Status(BUSY)) == "\n".join(
-        [
-            " GPU  Name       TF              Held      Free  This notebook               Policy",
-            "   0  A100-80GB  GPU:0  61.2 / 80 GiB  18.8 GiB  in use 31.2  peak 44.9 GiB  limit 48 GiB",
-            "   1  A100-80GB  -       0.5 / 80 GiB  79.0 GiB                              hidden",
-            "   2  Tesla T4   -      N/A: the GPU is lost. Others go on.",
-            " GPU   PID  Type  Owner              Held",
-            "   0  2373     C  this notebook  48.0 GiB",
-            "   0  2533     C  eval.ipynb     <0.1 GiB",
-            "   1    11     C  eval.ipynb          N/A",
-            "   1     -     -  others         13.0 GiB",
-            "TensorFlow is ready.",
-        ]
-    )
-
-
 DEAF = replace(EMPTY, gpus=(changed_gpu(EMPTY.gpus[0], error="no list of processes"),))
 UNUSED = replace(BUSY, time=100.0 + 7200, processes=(changed(process(8), unused=100.0),))
 JAX = replace(EMPTY, processes=(replace(process(), use=GpuUse(gpu="0", figures=jax(GIB, 2 * GIB, 4 * GIB))),))

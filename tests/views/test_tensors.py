@@ -163,17 +163,6 @@ def test_several_arrays_are_counted_and_how_to_see_each_is_said() -> None:
     assert every == "`%tf_gpu tensors --all` shows each of the 6,263 arrays."
 
 
-def test_where_nothing_went_back_it_is_said_once_what_is_held() -> None:
-    held = {"0": (2 * GIB, 2 * GIB), "3": (GIB, GIB)}
-    outcome = Freed(names=(), measured=measured({("TensorFlow", "GPU:0"): (GIB, GIB)}, held))
-
-    assert repr(outcome).splitlines() == [
-        "TensorFlow on GPU:0: nothing became free, and 1 GiB are in use.",
-        "Nothing went back to the driver: this process holds 2 GiB of GPU 0, 1 GiB of GPU 3.",
-        "`%tf_gpu tensors` shows what holds the rest.",
-    ]
-
-
 def test_what_allocators_round_up_has_no_row() -> None:
     account = Account(framework="TensorFlow", device="GPU:0", in_use=GIB, found=GIB - MIB)
     taken = Tensors(holdings=(holding("x", GIB - MIB),), accounts=(account,))

@@ -15,7 +15,7 @@ from tests.rows import changed
 from tests.sizes import GIB, MIB
 from tests.views.tables import HOSTILE
 from tfgpu_magic.ground.answer import OFFERS, Part, facts
-from tfgpu_magic.insight.why.answer import NONE, NOTHING, TRIED, Why
+from tfgpu_magic.insight.why.answer import NONE, NOTHING, Why
 from tfgpu_magic.insight.why.explanation import Explanation, Remedy
 from tfgpu_magic.insight.why.remedies import free, isolate, restart, shut, smaller
 
@@ -29,26 +29,6 @@ LIMITED = case(
     ),
 )
 LIMITED = replace(LIMITED, remedies=(isolate(LIMITED, "growth"), restart(LIMITED, "limit 3.8GiB"), smaller(GIB // 2)))
-
-
-def test_it_is_read_in_lines() -> None:
-    first, *lines = repr(Why(LIMITED)).splitlines()
-
-    assert first.startswith("Out of GPU memory (In [5], ")
-    assert lines[:9] == [
-        "  Asked    2 GiB, a float tensor of shape [512, 1048576] on GPU:0",
-        "  Pool     TensorFlow GPU:0: 410 MiB in use, peak 512 MiB of 1 GiB",
-        "  GPU 0    12.0 / 16 GiB held, 4.0 GiB free",
-        "            1.3 GiB  this notebook",
-        "            6.9 GiB  eval.ipynb, idle 2 h",
-        "  Largest   300 MiB  model.layers[3].kernel (variable)",
-        "                9 B  no name leads to it (tensor)",
-        "           `%tf_gpu tensors` shows all.",
-        str(TRIED),
-    ]
-    assert [line.split("   ")[0].strip() for line in lines[9:]] == [
-        "%%tf_gpu isolate growth", "%tf_gpu limit 3.8GiB --restart", "A smaller batch: 512 MiB would fit.",
-    ]  # fmt: skip
 
 
 def test_ipython_shows_both_forms() -> None:

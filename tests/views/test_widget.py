@@ -17,6 +17,10 @@ from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("8GiB,16GiB", scope="function")
 
+WATCHED = """
+closed, close = [], widget.Watcher.close
+widget.Watcher.close = lambda watcher: (closed.append(True), close(watcher))
+"""
 THREADS = "[thread.name for thread in threading.enumerate()]"
 """What a kernel's threads are called: that of the table sends its states, and ends when no page draws them."""
 AWAY = """
@@ -90,9 +94,38 @@ def test_a_closed_table_is_looked_for_no_more(here: Kernel) -> None:
     here.run("import threading, time, tfgpu_magic\ntables = [tfgpu_magic.MemoryTable() for _ in range(3)]")
     here.run(f"assert {THREADS}.count('tfgpu_magic-top') == 1")
     assert len(here.models()) == 1  # it costs what one does
-    here.run(f"tables[0].close()\nwhile 'tfgpu_magic-top' in {THREADS}: time.sleep(0.1)")
+    here.run(f"from tfgpu_magic.notebook import widget\n{WATCHED}\ntables[0].close()")
+    here.run(f"while 'tfgpu_magic-top' in {THREADS}: time.sleep(0.1)\nassert closed == [True]")
     here.run("%tf_gpu top")
     here.until(lambda state: used(state) >= 0)
+
+
+HANGS = """
+import threading
+from tfgpu_magic.notebook import widget
+see, go_on, widget.LOOK_TIMEOUT = widget.Watcher.see, threading.Event(), 0.1
+def hang(watcher):
+    go_on.wait()
+    return see(watcher)
+widget.Watcher.see = hang
+"""
+FAILS = """
+def fail(*_):
+    raise ValueError("nobody has thought of this")
+"""
+
+
+def test_no_cell_waits_for_a_look_that_hangs_and_what_fails_is_done_again(here: Kernel) -> None:
+    here.run(f"{HANGS}\n%tf_gpu top")
+    here.run("table = widget.MemoryTable._one\ntable.close()\ntable.__del__()")  # which Python calls where it pleases
+    here.run("table = widget.MemoryTable()\ntable.refresh()\nassert 'cannot be read' in table.state['error']")
+    here.run("go_on.set()")
+    here.until(lambda state: used(state) == 0)
+    here.run(f"{FAILS}\nwidget.Watcher.see = fail")
+    here.until(lambda state: "something is wrong in tfgpu_magic" in state.get("error", ""))
+    here.run("widget.Watcher.see, table.show = see, fail")
+    here.run("del table.show")  # the drawing, too, is tried again
+    here.until(lambda state: used(state) == 0)
 
 
 def test_a_page_that_vanishes_is_sent_nothing_more_until_it_is_back(
@@ -162,8 +195,7 @@ def test_a_directory_that_cannot_be_used_is_said_and_healed(here: Kernel, tmp_pa
 
 
 def test_in_a_terminal_top_is_one_look() -> None:
-    with Machine.create("1x8GiB") as machine:
-        seen = run(machine, last, "%tf_gpu top")
+    seen = run("1x8GiB", last, "%tf_gpu top")
 
     assert "Simulated GPU 8GiB" in seen.text
 
