@@ -10,7 +10,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tfgpu_magic.errors import PolicyError, Refused
@@ -37,6 +37,7 @@ class Ceiling:
     Attributes:
         amounts: at most one share and one size, of which on each GPU the lower holds; none where no GPU may be used.
         flaws: what could not be understood of its text.
+        where: its source, as a phrase.
 
     Examples:
         ===============================  ==========================================
@@ -48,6 +49,7 @@ class Ceiling:
 
     amounts: tuple[Amount, ...]
     flaws: tuple[Message, ...] = ()
+    where: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return "; ".join(f"limit {amount_text(amount)}" for amount in self.amounts) or str(NO_GPU)
@@ -66,6 +68,12 @@ class Ceiling:
             Refused: it is a share of a figure that the driver does not report.
         """
         return Figures(gpu).bytes(self.amount(gpu))
+
+    @property
+    def named(self) -> str:
+        """It as a phrase, with its source."""
+        file = "the administrator's file " * self.where.startswith("/")
+        return f"the ceiling `{self}`, from {file}{self.where}"
 
     def passed_by(self, request: Memory, figures: Figures) -> bool:
         """Tell whether a request takes more of a GPU."""
@@ -107,7 +115,9 @@ class Ceiling:
         shares = [amount for amount in amounts if isinstance(amount, Percentage)]
         sizes = [amount for amount in amounts if isinstance(amount, int)]
         least = min(shares, key=lambda share: share.percent) if shares else None
-        return Ceiling((*([] if least is None else [least]), *([min(sizes)] if sizes else [])), flaws)
+        lower = (*([] if least is None else [least]), *([min(sizes)] if sizes else []))
+        whole = next((one.where for one in (other, self) if one.amounts == lower), f"{self.where} and {other.where}")
+        return Ceiling(lower, flaws, whole)
 
     def check(
         self, words: Sequence[tuple[Gpu, Memory | None]], choice: Choice | None, policy: Policy, figures: _Figured
@@ -193,7 +203,7 @@ def safe(text: str, where: str) -> Ceiling:
         where: its source, as a phrase such as ``the configuration``.
     """
     try:
-        return read(text)
+        return replace(read(text), where=where)
     except PolicyError as error:
         found = [Ceiling((amount,)) for amount in _amounts(text)]
         held = functools.reduce(Ceiling.lower_of, found) if found else Ceiling(())
@@ -205,7 +215,7 @@ def safe(text: str, where: str) -> Ceiling:
             why=why,
             held=held,
         )
-        return Ceiling(held.amounts, (flaw,))
+        return Ceiling(held.amounts, (flaw,), where)
 
 
 def _too_high(ceiling: Ceiling, asked: Sequence[tuple[Gpu, Memory]], policy: Policy, figures: _Figured) -> Refused:
