@@ -115,7 +115,7 @@ class Ceiling:
         shares = [amount for amount in amounts if isinstance(amount, Percentage)]
         sizes = [amount for amount in amounts if isinstance(amount, int)]
         least = min(shares, key=lambda share: share.percent) if shares else None
-        lower = (*([] if least is None else [least]), *([min(sizes)] if sizes else []))
+        lower: tuple[Amount, ...] = (*([] if least is None else [least]), *([min(sizes)] if sizes else []))
         whole = next((one.where for one in (other, self) if one.amounts == lower), f"{self.where} and {other.where}")
         return Ceiling(lower, flaws, whole)
 
