@@ -107,7 +107,7 @@ def restart(case: Explanation, words: str, *, waits: bool = False) -> Remedy:
         return Remedy("restart", ((code, first),), words)
     session = case.host == "session"
     then = "first, when IPython is started again" if session else "then run the cell again"
-    text = msg("{waits}{then} (variables are lost)", waits="waits for room; " * waits, then=then)
+    text = msg("{then} (variables are lost){waits}", waits=". The line waits for room" * waits, then=then)
     return Remedy("restart", ((Line(words, restarts=not session, waits=waits), text),), words)
 
 
