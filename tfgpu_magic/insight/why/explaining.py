@@ -160,8 +160,7 @@ def _deletion(case: Explanation, reads: Collection[str] | None) -> tuple[Remedy,
         return ()
     named = dict.fromkeys(one.name.parts[0] for one in case.biggest if one.name.parts and not one.name.within)
     for name in [name for name in named if name in values][:2]:
-        read = reads is None or name in reads
-        if not read or type(values[name]) in _CONTAINERS:
+        if not (read := reads is None or name in reads) or type(values[name]) in _CONTAINERS:
             freed = bytes_held_alone(name, (pool.framework, pool.name))
             if is_enough(case, freed):
                 return (free(f"free {name}", freed, anew=name * read),)

@@ -118,8 +118,7 @@ class Explanation:
         """Return whose a process is. This one's cell has just asked for memory."""
         if row.owner.who == "this":
             row = replace(row, process=row.process._replace(unused=None))
-        user = "the user " * (row.owner.who == "other")  # some are called `nobody`
-        return user + phrases.owner(row, self.seen, longest=_LONGEST)
+        return "the user " * (row.owner.who == "other") + phrases.owner(row, self.seen, longest=_LONGEST)
 
 
 def is_memory(shortage: Shortage, gpu: Gpu | None) -> bool:

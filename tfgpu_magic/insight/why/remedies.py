@@ -57,9 +57,8 @@ def _offer(case: Explanation, trial: Trial) -> Iterator[Remedy]:
     """Yield those that are lines to paste, and then what else can be done to others."""
     if kept := _bytes_of_results(case):
         yield free("free", kept)
-    level = 0 if case.pool is None else case.pool.level
-    leaks = any(2 * one.size > level for one in case.deletion)  # what else helps hides that
-    yield from case.deletion * leaks
+    leaks = case.pool is not None and any(2 * one.size > case.pool.level for one in case.deletion)
+    yield from case.deletion * leaks  # what else helps hides it
     if _workers_hold_it(case):  # what starts anew finds no more room while the same cell starts the same workers
         yield workers(case)
         return
