@@ -159,7 +159,7 @@ def test_the_lines_of_why_are_buttons_too_and_isolate_comes_above_the_cell_that_
     offered(page).first.click()
 
     assert lines[0].startswith("%%tf_gpu isolate ")
-    assert lines[-1].endswith(" --restart")
+    assert [line for line in lines[1:] if line.endswith(" --restart")]
     soon(lambda: sources(page)[1] == f"{lines[0]}\nbig = tf.zeros(2**29)")
 
 

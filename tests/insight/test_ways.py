@@ -11,11 +11,12 @@ import pytest
 from tests.insight.cases import case, gpu, holding, pool, row, shortage
 from tests.rows import changed
 from tests.sizes import GIB, MIB
+from tfgpu_magic.ground.message import IPYTHON, Line, msg
 from tfgpu_magic.ground.rows import ProcessRow
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.insight.objects.names import Name, NamedMemory
-from tfgpu_magic.insight.why.explanation import Explanation
-from tfgpu_magic.insight.why.remedies import Trial, remedies, shut, smaller
+from tfgpu_magic.insight.why.explanation import Explanation, Remedy
+from tfgpu_magic.insight.why.remedies import Trial, is_enough, remedies, shut, smaller
 from tfgpu_magic.policy import parser
 
 
@@ -26,6 +27,7 @@ class Fits(Trial):
     words: Collection[str] = ()
     isolated: bool = False
     without: int | None = None
+    later: Collection[str] = ()
     tried: list[tuple[str, int]] = field(default_factory=list)
 
     def anew(self, words: str, need: int, *, without: ProcessRow | None = None) -> bool:
@@ -36,6 +38,10 @@ class Fits(Trial):
     def beside(self, words: str, need: int) -> bool:
         self.tried.append((f"isolate {words}", need))
         return self.isolated and words == "growth"
+
+    def alone(self, words: str, need: int) -> bool:
+        del need
+        return words in self.later
 
 
 def _kinds(found: Explanation, trial: Fits) -> list[tuple[str, str]]:
@@ -76,7 +82,8 @@ LARGE = holding("Out[3]", GIB, root="result")
         ([OUT], {"shortage": shortage(0.5), "pool": pool(1, capped=True)}, "free"),  # all that is missing, and no more
         ([OUT], {"cell": 3}, "smaller"),  # which makes it again
         ([OUT], {"shortage": shortage(1.1)}, "smaller"),  # that is not enough
-        ([OUT], {"shortage": shortage(None)}, "smaller"),
+        ([OUT], {"shortage": shortage(None)}, "free"),  # the larger part of the pool
+        ([holding("Out[3]", GIB // 8, root="result")], {"shortage": shortage(None)}, "smaller"),
         ([holding("x", GIB)], {}, "smaller"),
         ([holding("Out[3]", GIB, root="result", others=(Name(("x",), root="name"),))], {}, "smaller"),
         ([holding("x", GIB, within=("in train()",), root="error")], {}, "smaller"),  # made again, too
@@ -180,3 +187,65 @@ def test_an_isolated_call_is_nobodys_to_shut_down() -> None:
     found = case(cause="gpu", pool=pool(0.4, None, grows=True), gpu=gpu(1), processes=(call, other))
 
     assert [way for way in remedies(found, Fits()) if way.kind == "shut"] == [shut(found, other)]
+
+
+LEAK = Remedy("free", ((Line("free history"), msg("")),), "free history", GIB)
+
+
+@pytest.mark.parametrize(("level", "kinds"), [(1.9, ["free", "isolate"]), (2.1, ["isolate", "free"])])
+def test_a_name_that_holds_most_of_the_pool_is_deleted_first(level: float, kinds: list[str]) -> None:
+    found = case(pool=pool(level, 3, capped=True), deletion=(LEAK,))
+
+    assert [kind for kind, _ in _kinds(found, Fits(isolated=True))][:2] == kinds
+
+
+@pytest.mark.parametrize(
+    ("facts", "freed", "enough"),
+    [
+        ({"pool": pool(2, 3, capped=True)}, 1, True),  # 2 - 1 + 2
+        ({"pool": pool(2.1, 3, capped=True)}, 1, False),
+        ({"pool": pool(1.9, 3, capped=True), "shortage": shortage(None)}, 1, True),  # the larger part
+        ({"pool": pool(2.1, 3, capped=True), "shortage": shortage(None)}, 1, False),
+        ({"cause": "gpu", "pool": pool(3, None, grows=True, framework="PyTorch")}, 2, True),
+        ({"cause": "gpu", "pool": pool(5, None, grows=True, framework="PyTorch")}, 2, False),  # perhaps in pieces
+        ({"cause": "pieces", "pool": pool(3, 6)}, 2, True),
+        ({"cause": "library", "pool": pool(3, 6)}, 3, False),
+        ({"cause": "start", "pool": None}, 3, False),
+    ],
+)
+def test_what_is_freed_is_enough_for_what_was_asked_or_where_that_is_unknown_most_of_it(
+    facts: dict[str, Any], freed: int, enough: bool
+) -> None:
+    assert is_enough(case(**facts), freed * GIB) == enough
+
+
+CROWDED = {"cause": "gpu", "gpu": gpu(0.1), "pool": pool(1, None, grows=True), "processes": (row(12, who="other"),)}
+LATER = "pick --need 4.5GiB; growth"
+
+
+@pytest.mark.parametrize(
+    ("facts", "later", "lines"),
+    [
+        (CROWDED, LATER, ["", f"%%tf_gpu isolate {LATER} --wait"]),
+        (CROWDED | {"sendable": False}, LATER, ["", f"%tf_gpu {LATER} --restart --wait"]),
+        (CROWDED | {"call": True}, LATER, [f"%%tf_gpu isolate {LATER} --wait"]),
+        (CROWDED, "", []),  # it is not others who are in the way
+        ({"cause": "pool"}, "pick --need 2.8GiB; limit 2.8GiB", ["%tf_gpu {later} --restart --wait"]),
+        ({"cause": "start", "pool": None}, "pick", ["%tf_gpu pick --restart --wait"]),
+        ({"cause": "start", "pool": None, "host": "session"}, "pick", ["%tf_gpu pick --wait"]),
+        ({"cause": "start", "pool": None, "host": "program"}, "pick", ['tfgpu_magic.apply("pick", wait="30m")']),
+    ],
+)
+def test_room_that_other_processes_have_is_waited_for(facts: dict[str, Any], later: str, lines: list[str]) -> None:
+    found = [one for one in remedies(case(**facts), Fits(later=[later])) if one.kind == "other"]
+    first = [line for one in found for line, _ in one.rows]
+
+    written = [IPYTHON.line(one) if isinstance(one, Line) else str(one or "") for one in first]
+    assert written == [line.format(later=later) for line in lines]
+
+
+def test_all_that_holds_memory_is_a_line_to_click() -> None:
+    found = remedies(case(biggest=(LARGE,), deletion=(LEAK,)), Fits(isolated=True, words=["limit 3.8GiB"]))
+
+    assert [one.kind for one in found] == ["free", "isolate", "restart", "other"]
+    assert found[-1].rows[0][0] == Line("tensors")

@@ -87,6 +87,63 @@ def test_each_way_to_run_out_of_memory_ends_with_a_line_that_helps(before: str, 
     assert "it fits" in again(cell).text
 
 
+LEAK = "history = []\nfor _ in range(800): history.append(tf.zeros((2**18,)))"
+MORE = "big = tf.zeros((400, 2**18))\nprint('it', 'fits')"
+
+
+@pytest.mark.parametrize(
+    ("before", "cell", "size", "again_first"),
+    [
+        (f"{LEAK}\nx = tf.zeros((150, 2**18))", ADDED, None, ""),  # an error that tells no size
+        (LEAK, MORE, 400 * MIB, ""),  # an isolated cell had room, and the leak stayed
+        (LEAK, f"{MORE}; history.append(big)", 400 * MIB, "define `history` again, and "),
+    ],
+)
+@on("1x8GiB", imported=False)
+def test_a_list_that_leaks_is_freed_first(before: str, cell: str, size: int | None, again_first: str) -> None:
+    shown, found = failed("%tf_gpu limit 1GiB", AWAKE, before, cell)
+
+    assert (found.cause, found.shortage.size) == ("limit", size)
+    assert first_line(shown.text) == "%tf_gpu free history"
+    assert f"frees 800 MiB; then {again_first}run the cell again" in shown.text
+    assert [way.kind for way in found.remedies[3:]] == ["other"]
+    assert "%tf_gpu tensors   " in shown.text
+    freed, *_, made = cells("%tf_gpu free history", "history = []" if again_first else "pass", cell)
+    assert "Deleted: `history`. Run the code that makes a deleted name before you use it again." in freed.value
+    assert "it fits" in made.text
+
+
+@on("1x8GiB", imported=False)
+def test_why_offers_the_leak_though_no_cell_is_known() -> None:
+    *_, asked = cells("%config TfGpuMagics.why = False", "%tf_gpu limit 1GiB", AWAKE, LEAK, MORE, "%tf_gpu why")
+
+    assert first_line(asked.text) == "%tf_gpu free history"
+
+
+@pytest.mark.parametrize(
+    ("policy", "cell", "again_first"), [("growth", TWO_GIB, False), ("growth --release", TWO_GIB, True)]
+)
+def test_room_that_other_processes_hold_is_waited_for(policy: str, cell: str, again_first: bool) -> None:
+    with Machine.create("1x8GiB") as full:
+        full.add_foreign("6.5GiB@0")
+        shown, found = run(full, failed, f"%tf_gpu {policy}", AWAKE, cell, imported=False)
+
+    assert found.cause == ("gpu" if again_first else "pool")
+    assert ("Run the cell again" in shown.text) == again_first
+    isolated = "%%tf_gpu isolate " * again_first or "%tf_gpu "
+    later = "growth --release" if again_first else "growth"
+    assert f"{isolated}pick --need 3.1GiB; {later} --wait" in shown.text
+
+
+def test_a_start_on_a_full_gpu_can_wait() -> None:
+    with Machine.create("1x8GiB") as full:
+        full.add_foreign("7.8GiB@0")
+        shown, found = run(full, failed, "import tensorflow as tf\nx = tf.constant(1)")
+
+    assert found.cause == "start"
+    assert first_line(shown.text) == "%tf_gpu pick --wait"
+
+
 @pytest.mark.parametrize(
     ("neighbour", "words", "cause"), [("5GiB@0", "growth", "pool"), ("7GiB@0", "growth --release", "gpu")]
 )

@@ -118,6 +118,46 @@ def test_an_interrupt_ends_the_wait_with_nothing_applied(machine: Machine, serve
     assert (after, rows, there) == (before, {"one"}, set())
 
 
+LATE = "import tensorflow as tf; x = tf.zeros((5, 2**28)); print('it', 'fits')"
+
+
+def test_a_notebook_that_came_late_runs_its_cell_apart_when_there_is_room_by_a_line_of_its_error(
+    server: Server, holder: Neighbour
+) -> None:
+    with notebooks(server, "late.ipynb") as (notebook,):
+        notebook.run("%tf_gpu growth --release")
+        why = notebook.run(LATE)
+        line = next(re.finditer("%%tf_gpu isolate .* --wait", why))[0]
+        request, _ = begin(notebook.client, f"{line}\n{LATE}")
+        holder.stop()
+        told = shown(notebook.client, "it fits")
+        ended = reply_to(notebook.client, request)["status"]
+
+    assert "it fits" not in why
+    assert "Run the cell again: other processes may have given memory back." in why
+    assert (ended, "it fits" in told) == ("ok", True)
+
+
+def test_a_notebook_that_came_late_restarts_when_there_is_room_by_a_line_of_its_error(
+    machine: Machine, server: Server, holder: Neighbour
+) -> None:
+    with notebooks(server, "late.ipynb") as (notebook,):
+        why = notebook.run(LATE)
+        line = next(re.finditer("%tf_gpu .* --restart --wait", why))[0]
+        begin(notebook.client, line)
+        rows = waiting(machine)
+        holder.stop()
+        until(lambda: machine.held(pid=notebook.pid) == 0)
+        client = server.connect(notebook.kernel)
+        execute(client, "%load_ext tfgpu_magic")
+        again = execute(client, LATE)
+        client.stop_channels()
+
+    assert rows == {"late"}
+    assert "it fits" not in why
+    assert "it fits" in again
+
+
 def test_a_notebook_goes_on_waiting_while_its_server_restarts(
     machine: Machine, server: Server, holder: Neighbour, tmp_path: Path
 ) -> None:

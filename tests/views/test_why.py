@@ -45,8 +45,14 @@ def test_ipython_shows_both_forms() -> None:
     ("why", "offered"),
     [
         (Why(LIMITED), ["%%tf_gpu isolate growth", "%tf_gpu limit 3.8GiB --restart"]),
-        (Why(LIMITED, asked=True), ["%tf_gpu limit 3.8GiB --restart"]),  # what stands above is another cell
-        (Why(replace(LIMITED, call=True)), ["%tf_gpu limit 3.8GiB --restart"]),  # there is such a line already
+        (
+            Why(LIMITED, asked=True),
+            ["%tf_gpu limit 3.8GiB --restart"],
+        ),  # what stands above is another cell
+        (
+            Why(replace(LIMITED, call=True)),
+            ["%tf_gpu limit 3.8GiB --restart"],
+        ),  # there is such a line already
         *((Why(replace(LIMITED, host=host)), []) for host in ("session", "program")),
         (Why(None), []),
     ],
@@ -116,7 +122,7 @@ def test_this_notebook_which_has_just_run_a_cell_is_not_called_unused() -> None:
 @pytest.mark.parametrize(
     ("facts", "way", "said"),
     [
-        ({}, lambda _: free("free", GIB), "%tf_gpu free   lets go of 1 GiB that only IPython keeps"),
+        ({}, lambda _: free("free", GIB), "%tf_gpu free   frees 1 GiB that only IPython keeps"),
         ({"call": True}, lambda here: isolate(here, "growth"), "%%tf_gpu isolate growth   above the cell: it runs"),
         ({"host": "session"}, lambda here: restart(here, "pick"), "%tf_gpu pick   first, when IPython is started"),
         ({"host": "program"}, lambda here: restart(here, "pick"), 'tfgpu_magic.apply("pick")   before TensorFlow'),

@@ -129,29 +129,38 @@ def _apply(asked: Policy, frameworks: Frameworks, see: _See) -> Plan:
     return made
 
 
-def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable[[], Snapshot] = look_well) -> Plan:
+def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: _See = look_well, wait: str = "") -> Plan:
     """Return the plan for this kernel after a restart, when what it holds now is free again.
 
     Args:
         policy: words such as ``limit 2GiB``.
         frameworks: whether it is for TensorFlow, or for all: PyTorch and JAX too.
         see: returns a snapshot of the GPUs; by default one taken now.
+        wait: how long to wait at the most if other processes hold too much; an empty text does not wait.
 
     Raises:
         PolicyError: the words are no policy.
-        Refused: they cannot be enforced in a new kernel either.
+        Refused: they cannot be enforced in a new kernel either, or there was no room for them in time.
     """
     from tfgpu_magic.frameworks import self_report  # only a restart needs it
 
-    now = see()
-    then = self_report.after_exit(now)
+    now, asked = see(), parser.parse(policy)
     process, intended = anew(now), enforcement.policy_of(current())
+    gpus = partial(_attainable, asked, frameworks, now, _with_frameworks(frameworks, process))
+    if wait:
+        attempt = partial(foresee, policy, frameworks, see=see)
+        return room.wait_for(attempt, attempt, gpus(), units.seconds(wait))
+    then = self_report.after_exit(now)
     if intended is not current().asked or not current().judged:  # a configured policy, as far as it is possible by then
         possible = decide(intended, then, process, strict=False)
         process = process._replace(asked=possible.asked, settled=possible.settled)
     process = other_processes.observed(then, _with_frameworks(frameworks, process))
     names = partial(other_processes.names, then, process.promises)
-    return decide(parser.parse(policy), then, process, names, frameworks=frameworks, restart=host() == "kernel")
+    try:
+        return decide(asked, then, process, names, frameworks=frameworks, restart=host() == "kernel")
+    except Refused as error:
+        error.retryable = gpus()
+        raise
 
 
 def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:

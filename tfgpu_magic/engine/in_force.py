@@ -120,7 +120,8 @@ _SHORT = "choose another GPU or a lower limit"
 def _tell(why: str, remedy: str, *, key: str = "") -> None:
     if (key or why) not in _told:
         _told.add(key or why)
-        not_so = f"{RUNTIME.named} is NOT in force: {why}."
+        most = f" The most that is allowed here is {RUNTIME.ceiling.named}." if RUNTIME.ceiling else ""
+        not_so = f"{RUNTIME.named} is NOT in force: {why}.{most}"
         import_hook.warn(f"{import_hook.SPEAKER}: {not_so} To have it, {remedy}, and {_again()}.")
 
 

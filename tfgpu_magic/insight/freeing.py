@@ -88,6 +88,9 @@ class Freed(Answer):
             more = len(self.dropped) - _MOST_NAMES
             beside = f" and {more} more" if more > 0 else ""
             lines.append(msg("Dropped: {names}{beside}.", names=in_commas(self.dropped[:_MOST_NAMES]), beside=beside))
+        if self.names:
+            text = "Deleted: {names}. Run the code that makes a deleted name before you use it again."
+            lines.append(msg(text, names=in_commas(f"`{name}`" for name in self.names)))
         if self._held:
             lines += _driver_lines(self._held)
         elif used or any(self.given.values()):

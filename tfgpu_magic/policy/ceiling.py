@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
@@ -33,6 +33,7 @@ class Ceiling:
     Attributes:
         amounts: at most one share and one size, of which on each GPU the lower holds; none where no GPU may be used.
         flaws: what could not be understood of its text.
+        where: its source, as a phrase.
 
     Examples:
         ===============================  ==========================================
@@ -44,6 +45,7 @@ class Ceiling:
 
     amounts: tuple[Amount, ...]
     flaws: tuple[Message, ...] = ()
+    where: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return "; ".join(f"limit {amount_text(amount)}" for amount in self.amounts) or str(NO_GPU)
@@ -62,6 +64,12 @@ class Ceiling:
             Refused: it is a share of a figure that the driver does not report.
         """
         return Figures(gpu).bytes(self.amount(gpu))
+
+    @property
+    def named(self) -> str:
+        """Its text and its source, as a phrase."""
+        file = "the administrator's file " * self.where.startswith("/")
+        return f"the ceiling `{self}`, from {file}{self.where}"
 
     def over(self, policy: Policy, gpus: Sequence[Gpu]) -> list[tuple[Gpu, Memory]]:
         """Return the GPUs of which a policy takes more, each with the request that does so.
@@ -107,7 +115,9 @@ class Ceiling:
         shares = [amount for amount in amounts if isinstance(amount, Percentage)]
         sizes = [amount for amount in amounts if isinstance(amount, int)]
         least = min(shares, key=lambda share: share.percent) if shares else None
-        return Ceiling((*([] if least is None else [least]), *([min(sizes)] if sizes else [])), flaws)
+        lower: tuple[Amount, ...] = (*([] if least is None else [least]), *([min(sizes)] if sizes else []))
+        whole = next((one.where for one in (other, self) if one.amounts == lower), f"{self.where} and {other.where}")
+        return Ceiling(lower, flaws, whole)
 
     def check(self, policy: Policy, choice: Choice | None, gpus: Sequence[Gpu], snapshot: Snapshot) -> None:
         """Check what is asked now.
@@ -182,7 +192,7 @@ def safe(text: str, where: str) -> Ceiling:
         where: its source, as a phrase such as ``the configuration``.
     """
     try:
-        return read(text)
+        return replace(read(text), where=where)
     except PolicyError as error:
         found = [Ceiling((amount,)) for amount in _amounts(text)]
         held = functools.reduce(Ceiling.lower_of, found) if found else Ceiling(())
@@ -194,7 +204,7 @@ def safe(text: str, where: str) -> Ceiling:
             why=why,
             held=held,
         )
-        return Ceiling(held.amounts, (flaw,))
+        return Ceiling(held.amounts, (flaw,), where)
 
 
 def _too_high(ceiling: Ceiling, asked: Sequence[tuple[Gpu, Memory]], allowed: Policy) -> Refused:

@@ -39,7 +39,7 @@ _COPY = re.compile(r"Dst tensor is not initialized")
 # "Out of memory while trying to allocate 1073741824 bytes." of what XLA compiled.
 _COMPILED = re.compile(r"Out of memory (?:while trying to allocate|allocating) (?P<size>[\d.]+ ?\w+)", re.IGNORECASE)
 # "Bad StatusOr access: RESOURCE_EXHAUSTED: : CUDA_ERROR_OUT_OF_MEMORY: out of memory"
-_DRIVER = re.compile(r"CUDA_ERROR_OUT_OF_MEMORY|Bad StatusOr access: RESOURCE_EXHAUSTED|failed call to cuInit:.*memory")
+_DRIVER = re.compile(r"CUDA_ERROR_OUT_OF_MEMORY|access: RESOURCE_EXHAUSTED|(?:call to cuInit:|cudaSetDevice).*memory")
 
 _DEVICE = re.compile(r"device:(GPU:\d+)")
 _HOST = re.compile(r"device:CPU:\d+ by allocator|by allocator (?:cpu|gpu_host|cuda_host)|DefaultCPUAllocator")

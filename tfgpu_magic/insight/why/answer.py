@@ -51,7 +51,7 @@ class Why(Answer):
         text = _front_end(case).sentence
         known = [(label, [(size, text(fact)) for size, fact in lines]) for label, lines in _facts(case)]
         rows = [(_write(case, line), text(remark)) for one in case.remedies for line, remark in one.rows]
-        lead = TRIED if any(one.kind not in ("smaller", "workers") for one in case.remedies) else NOTHING
+        lead = TRIED if any(one.kind not in ("smaller", "workers", "other") for one in case.remedies) else NOTHING
         remarks = [GAVE_UP] * case.gave_up + [phrases.SIMULATED] * case.simulated
         return [headline(text(_reason(case))), facts(known), to_paste(text(lead), rows, self._runnable(case)), *remarks]
 
@@ -155,5 +155,4 @@ def _facts(case: Explanation) -> Iterator[tuple[str, list[_Fact]]]:
         yield f"GPU {gpu.label}", [("", state), *lines, *[("", msg("and {more} more", more=more))] * (more > 0)]
     if case.biggest:
         named = [(one, msg("{name} ({kind})", name=row_text(one), kind=kind_text(one))) for one in case.biggest]
-        rest = ("", msg("`{line}` shows all.", line=Line("tensors")))
-        yield "Largest", [*((rounded(one.size), text) for one, text in named), *[rest] * (case.host != "program")]
+        yield "Largest", [(rounded(one.size), text) for one, text in named]

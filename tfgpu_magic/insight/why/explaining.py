@@ -31,7 +31,7 @@ from tfgpu_magic.insight.objects.search import bytes_held_alone, search
 from tfgpu_magic.insight.why import errors
 from tfgpu_magic.insight.why.answer import Why
 from tfgpu_magic.insight.why.explanation import Explanation, Remedy, find_cause, is_memory
-from tfgpu_magic.insight.why.remedies import Trial, free, remedies
+from tfgpu_magic.insight.why.remedies import Trial, free, is_enough, remedies
 from tfgpu_magic.insight.why.sendable import sendable
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy.memory import context_bytes
@@ -96,7 +96,7 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
             found = search()
             biggest, fixed = _biggest(found.rows, case.pool), case.fixed or shortage.shape in found.shapes
             case = replace(case, biggest=biggest, fixed=fixed, gave_up=found.gave_up)
-        case = replace(case, deletion=None if sent is None else _deletion(case, reads))
+        case = replace(case, deletion=_deletion(case, None if sent is None else reads))
     return None if case is None else _keep(case, snapshot, error)
 
 
@@ -124,8 +124,7 @@ def explain_call(
     if case is None:
         return None
     now = look(LOOK_TIMEOUT)
-    if any(process.pid == pid for process in now.processes):
-        now = now._replace(processes=tuple(process for process in now.processes if process.pid != pid))
+    now = now._replace(processes=tuple(process for process in now.processes if process.pid != pid))
     return Why(_keep(case, now, error))
 
 
@@ -151,23 +150,21 @@ def _names_read(number: int | None) -> tuple[frozenset[str], bool | None]:
     return sendable(history[number], roots.notebook_names())
 
 
-def _deletion(case: Explanation, reads: Collection[str]) -> Remedy | None:
+def _deletion(case: Explanation, reads: Collection[str] | None) -> tuple[Remedy, ...]:
     """Return the deletion of one of the largest two names, if it would have been enough, and the cell can do without.
 
-    Args:
-        case: what is known.
-        reads: the names that the cell reads.
+    `reads` are the names that the cell reads; None if it may read any.
     """
-    pool, size, values = case.pool, case.shortage.size, roots.notebook_names()
-    if pool is None or pool.limit is None or size is None or case.cause not in ("limit", "pool"):
-        return None
+    pool, values = case.pool, roots.notebook_names()
+    if pool is None or case.host == "program":
+        return ()
     named = dict.fromkeys(one.name.parts[0] for one in case.biggest if one.name.parts and not one.name.within)
     for name in [name for name in named if name in values][:2]:
-        if name not in reads or type(values[name]) in _CONTAINERS:
+        if not (read := reads is None or name in reads) or type(values[name]) in _CONTAINERS:
             freed = bytes_held_alone(name, (pool.framework, pool.name))
-            if pool.level - freed + size <= pool.limit:
-                return free(f"free {name}", freed, anew=name * (name in reads))
-    return None
+            if is_enough(case, freed):
+                return (free(f"free {name}", freed, anew=name * read),)
+    return ()
 
 
 def _read_gpus() -> tuple[Snapshot, Table]:
@@ -197,15 +194,7 @@ def _case(
 ) -> Explanation | None:
     """Return what is known of a lack of memory, or None if a library failed for another reason.
 
-    Args:
-        shortage: what the error says.
-        number: the number of the cell that it has ended.
-        pools: the framework's pools.
-        table: the GPUs.
-        call: whether it was an isolated cell or call.
-        started: whether the framework had started.
-        shown: the UUIDs of the GPUs that its process sees, if they are known.
-        pid: its process; None for this one.
+    `shown` are the UUIDs of the GPUs that its process sees, if they are known; `pid` is its process, None for this one.
     """
     pools = [one._replace(reached=shortage.in_use) if shortage.device in (one.name, "") else one for one in pools]
     pool = _pool(shortage, pools)
@@ -245,12 +234,8 @@ def _case(
 
 def _pool(shortage: Shortage, pools: Sequence[Pool]) -> Pool | None:
     """Return the pool that an error is about, or if the error does not tell, the one with the least room."""
-
-    def room(pool: Pool) -> float:
-        return math.inf if pool.limit is None else pool.limit - pool.level
-
     named = [pool for pool in pools if shortage.device in (pool.name, "")]
-    return min(named or pools, key=room, default=None)
+    return min(named or pools, key=lambda one: math.inf if one.limit is None else one.limit - one.level, default=None)
 
 
 def _gpu(table: Table, uuids: Collection[str]) -> Gpu | None:
@@ -276,8 +261,8 @@ def _limited_by(case: Explanation, snapshot: Snapshot) -> str:
     ceiling, plan = RUNTIME.ceiling, RUNTIME.plan
     gpu = next((gpu for gpu in snapshot.gpus if case.gpu is not None and gpu.uuid == case.gpu.uuid), None)
     if ceiling is not None and gpu is not None and abs(ceiling.bytes(gpu) - sum(case.parts)) < MIB:
-        return f" by the ceiling `{ceiling}`"
-    if plan is not None and plan.configured and not case.call:
+        return f" by {ceiling.named}"
+    if plan is not None and plan.configured and not (case.call or RUNTIME.changed()):
         return f" by this machine's policy `{plan.asked}`"
     return ""
 

@@ -41,14 +41,17 @@ class Remedy:
 
     Attributes:
         kind: what is done: delete what IPython or a name keeps; run the cell in a process of its own; set it in a new
-            kernel; shut down another notebook; ask for less; limit the notebook's own worker processes.
+            kernel; shut down another notebook; ask for less; limit the notebook's own worker processes. ``other`` is
+            not checked with the GPUs as they are: try again, or wait, until others give memory back; see what holds it.
         rows: lines to paste, of a magic or of Python, each with what is to be known of it; a message alone has None.
         words: the words of its line, a policy's as a rule; empty if there is none.
+        size: the bytes that a deletion frees.
     """
 
-    kind: Literal["free", "isolate", "restart", "shut", "smaller", "workers"]
+    kind: Literal["free", "isolate", "restart", "shut", "smaller", "workers", "other"]
     rows: tuple[tuple[Line | Message | None, Message], ...]
     words: str = ""
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,7 @@ class Explanation:
         seen: when the GPU was read, in seconds since the epoch.
         processes: those that hold memory of it, the largest first.
         biggest: what of the user's holds most, the largest first.
-        deletion: that of a name which would have been enough, and which the cell does not need as it is.
+        deletion: that of a name, if any, which would have been enough, and which the cell does not need as it is.
         fixed: whether what was asked for has the size of a variable, which no batch changes.
         sendable: whether the names that the cell reads can be sent to another process; None if that is not known.
         workers: of `processes` those that this notebook has started, without those of isolated calls.
@@ -90,7 +93,7 @@ class Explanation:
     seen: float = 0.0
     processes: tuple[ProcessRow, ...] = ()
     biggest: tuple[NamedMemory, ...] = ()
-    deletion: Remedy | None = None
+    deletion: tuple[Remedy, ...] = ()
     fixed: bool = False
     sendable: bool | None = True
     workers: tuple[ProcessRow, ...] = ()
@@ -115,7 +118,7 @@ class Explanation:
         """Return whose a process is. This one's cell has just asked for memory."""
         if row.owner.who == "this":
             row = replace(row, process=row.process._replace(unused=None))
-        return phrases.owner(row, self.seen, longest=_LONGEST)
+        return "the user " * (row.owner.who == "other") + phrases.owner(row, self.seen, longest=_LONGEST)
 
 
 def is_memory(shortage: Shortage, gpu: Gpu | None) -> bool:

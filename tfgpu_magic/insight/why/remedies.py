@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -46,6 +48,8 @@ def remedies(case: Explanation, trial: Trial) -> tuple[Remedy, ...]:
     no_batch = case.fixed or (shape is not None and (len(shape) < 2 or shape[0] < 2))
     if len(found) < MOST and case.cause != "start" and not no_batch:
         found.append(smaller(_fitting_size(case)))
+    if case.biggest and case.host != "program":
+        found.append(Remedy("other", ((Line("tensors"), msg("shows all that holds memory")),)))
     return tuple(found)
 
 
@@ -53,14 +57,15 @@ def _offer(case: Explanation, trial: Trial) -> Iterator[Remedy]:
     """Yield those that are lines to paste, and then what else can be done to others."""
     if kept := _bytes_of_results(case):
         yield free("free", kept)
+    leaks = case.pool is not None and any(2 * one.size > case.pool.level for one in case.deletion)
+    yield from case.deletion * leaks  # what else helps hides it
     if _workers_hold_it(case):  # what starts anew finds no more room while the same cell starts the same workers
         yield workers(case)
         return
     isolated = list(_isolations(case, trial))
     if case.sendable:
         yield from isolated
-    if case.deletion is not None:
-        yield case.deletion
+    yield from case.deletion * (not leaks)
     words = None if case.call else next((words for words, need in _restarts(case) if trial.anew(words, need)), None)
     if words is not None:
         yield restart(case, words)
@@ -69,39 +74,40 @@ def _offer(case: Explanation, trial: Trial) -> Iterator[Remedy]:
     yield from itertools.islice(others, 1)
     if case.sendable is None:
         yield from isolated
+    if words is None and not isolated:  # there is no room now
+        yield from _waits(case, trial)
 
 
 def free(words: str, size: int, anew: str = "") -> Remedy:
     """Return the deletion of names, or of what only IPython keeps, and `anew`, a name that the cell needs again."""
     only = " that only IPython keeps" * (words == "free")
-    again = f"make {anew} anew, and " if anew else ""
-    text = msg("lets go of {size}{only}; then {again}run the cell again", size=rounded(size), only=only, again=again)
-    return Remedy("free", ((Line(words), text),), words)
+    again = f"define `{anew}` again, and " if anew else ""
+    text = msg("frees {size}{only}; then {again}run the cell again", size=rounded(size), only=only, again=again)
+    return Remedy("free", ((Line(words), text),), words, size)
 
 
-def isolate(case: Explanation, words: str) -> Remedy:
-    """Return that the cell, or a function of a program, is run in a process of its own with these words."""
+def isolate(case: Explanation, words: str, *, waits: bool = False) -> Remedy:
+    """Return that the cell, or a function of a program, is run in a process of its own; if it `waits`, for room."""
     if case.host == "program":
         code = msg('@tfgpu_magic.isolated(policy="{words}")', words=words)
         return Remedy("isolate", ((code, msg("for one function, in a process of its own")),), words)
     text = "above the cell: it runs in a process of its own, whose names go unless `-o NAME` brings them back"
     text += "" if case.call else "; this {here} keeps what it holds"
     text += ". This is possible if the cell's variables can be sent to another process" * (case.sendable is None)
-    return Remedy("isolate", ((Line(f"isolate {words}", "above"), msg(text, here=case.here)),), words)
+    return Remedy("isolate", ((Line(f"isolate {words}", "above", waits=waits), msg(text, here=case.here)),), words)
 
 
-def restart(case: Explanation, words: str) -> Remedy:
-    """Return that the process is started again with these words."""
+def restart(case: Explanation, words: str, *, waits: bool = False) -> Remedy:
+    """Return that the process is started again with these words; if it `waits`, when there is room."""
     if case.host == "program":
-        for_all = "" if case.shortage.framework == TENSORFLOW else ', frameworks="all"'
+        for_all = ("" if case.shortage.framework == TENSORFLOW else ', frameworks="all"') + ', wait="30m"' * waits
         code = msg('tfgpu_magic.apply("{words}"{for_all})', words=words, for_all=for_all)
         first = msg("before {name}'s first operation, when it is started again", name=case.shortage.framework)
         return Remedy("restart", ((code, first),), words)
-    if case.host == "session":
-        text = msg("first, when IPython is started again (variables are lost)")
-        return Remedy("restart", ((Line(words), text),), words)
-    text = msg("then run the cell again (variables are lost)")
-    return Remedy("restart", ((Line(words, restarts=True), text),), words)
+    session = case.host == "session"
+    then = "first, when IPython is started again" if session else "then run the cell again"
+    text = msg("{then} (variables are lost){waits}", waits=". The line waits for room" * waits, then=then)
+    return Remedy("restart", ((Line(words, restarts=not session, waits=waits), text),), words)
 
 
 def shut(case: Explanation, row: ProcessRow, words: str = "") -> Remedy:
@@ -137,6 +143,17 @@ def _isolations(case: Explanation, trial: Trial) -> Iterator[Remedy]:
     tried = [("growth", need) for need, _ in needs]
     tried += [(f"pick --need {text}; growth", need) for need, text in needs]
     yield from itertools.islice((isolate(case, words) for words, need in tried if trial.beside(words, need)), 1)
+
+
+def _waits(case: Explanation, trial: Trial) -> Iterator[Remedy]:
+    """Yield what has room when other processes have given back what they hold."""
+    grows = case.cause == "gpu" and case.pool is not None and case.pool.grows and not case.call
+    make = isolate if case.call or (grows and case.sendable) else restart
+    tried = (words for words, need in _restarts(case) if words.startswith("pick") and trial.alone(words, need))
+    for words in itertools.islice(tried, 1):
+        if grows:
+            yield Remedy("other", ((None, msg("Run the cell again: other processes may have given memory back.")),))
+        yield replace(make(case, words, waits=True), kind="other")
 
 
 def _workers_hold_it(case: Explanation) -> bool:
@@ -195,17 +212,24 @@ def _shutdowns(case: Explanation, trial: Trial) -> Iterator[Remedy]:
 
 def _bytes_of_results(case: Explanation) -> int:
     """Return the bytes that IPython alone keeps if freeing them would have been enough, otherwise 0."""
-    pool, size = case.pool, case.shortage.size
-    if pool is None or size is None:
+    pool = case.pool
+    if pool is None:
         return 0
     here = (one for one in case.biggest if (one.framework, one.device) == (pool.framework, pool.name))
     results = [one for one in here if _is_a_result(one, case.cell)]
-    kept, single = [one.size for one in results], [one.size for one in results if one.count == 1]
-    if case.cause in ("limit", "pool") and pool.limit is not None:
-        enough = pool.level - sum(kept) + size <= pool.limit
-    else:  # the pool cannot grow, or its free memory is in pieces: one that is large enough has to come free
-        enough = case.cause in ("gpu", "pieces") and max(single, default=0) >= size
-    return sum(kept) if enough else 0
+    kept = sum(one.size for one in results)
+    return kept * is_enough(case, kept, max((one.size for one in results if one.count == 1), default=0))
+
+
+def is_enough(case: Explanation, freed: int, piece: int = 0) -> bool:
+    """Return whether it would have been enough to free so many bytes of the pool, with a piece of so many."""
+    pool, size = case.pool, case.shortage.size
+    if pool is None or not freed or case.cause not in ("limit", "pool", "gpu", "pieces"):
+        return False
+    if case.cause in ("limit", "pool") and pool.limit is not None and size is not None:
+        return pool.level - freed + size <= pool.limit
+    # The pool cannot grow, or its free memory is in pieces: a large one comes free, or so much that one is likely.
+    return (size is not None and piece >= size) or (2 * freed > pool.level and freed >= (size or 0))
 
 
 def _is_a_result(holding: NamedMemory, cell: int | None) -> bool:
@@ -282,6 +306,12 @@ class Trial:
             here = [device for device in plan.devices if device.gpu.uuid == self._gpu] or plan.devices[:1]
             return self._has_room(here, need, {}, grows=plan.grows)
         return False
+
+    def alone(self, words: str, need: int) -> bool:
+        """Return whether a process would have so much with these words if only this one held memory beside it."""
+        own = self._snapshot.held_by(os.getpid())
+        gpus = [gpu._replace(free=(gpu.usable or 0) - own.get(gpu.label, 0)) for gpu in self._snapshot.gpus]
+        return Trial(self._snapshot._replace(gpus=tuple(gpus)), self._framework, self._gpu).beside(words, need)
 
     def _has_room(self, devices: Sequence[Device], need: int, limits: Mapping[str, int], *, grows: bool) -> bool:
         if fit.problems(devices) or fit.crowding(devices, grows=grows):

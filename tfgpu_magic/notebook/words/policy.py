@@ -26,7 +26,7 @@ def run(line: ParsedLine) -> Document:
     except TooLate:
         if not line.restart:
             raise
-        plan = engine.foresee(line.text, line.frameworks)  # no kernel is given up for what cannot be enforced
+        plan = engine.foresee(line.text, line.frameworks, wait=line.flags.get(WAIT, ""))  # no kernel is lost in vain
         if host() != "kernel":
             raise
     else:
