@@ -13,9 +13,11 @@ TfGpuError
 └── SimulatorError    the simulated GPU machine could not be built or reached
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tfgpu_magic.ground import host
 from tfgpu_magic.ground.message import Line, Message, in_a_row, in_lines, msg
 
 NOT_APPLIED = msg("Not applied.")
@@ -54,6 +56,19 @@ class TfGpuError(Exception):
 
     def __str__(self) -> str:
         return str(self.message)
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows: the lines of the user's code that led here, and none of ours behind them."""
+        behind = {"tfgpu_magic", *sys.stdlib_module_names}
+        last = trace = self.__traceback__
+        while trace is not None:
+            last = last if trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] in behind else trace
+            trace = trace.tb_next
+        if last is not None:
+            last.tb_next = None
+        self.__suppress_context__ = True  # what it was raised for is in its text
+        lines: list[str] = host.shell().InteractiveTB.structured_traceback(type(self), self, self.__traceback__)
+        return lines
 
 
 class PolicyError(TfGpuError, ValueError):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.simgpu.neighbours import Neighbour
 
 REFUSED = "%tf_gpu visible 0; limit 12GiB"
-OFFERED = "%tf_gpu pick --need 12GiB; limit 12GiB"
+OFFERED = "%tf_gpu pick; limit 12GiB"
 
 
 @pytest.fixture
@@ -61,7 +61,9 @@ def test_an_offered_line_takes_the_refused_ones_place_and_runs(scene: Scene, pag
     buttons.first.focus()
     page.keyboard.press("Enter")
     soon(lambda: sources(page) == [f"# mine\n{OFFERED}"])
-    expect(page.locator(".jp-NotebookPanel:visible .jp-OutputArea")).to_contain_text("waits for TensorFlow's import")
+    expect(page.locator(".jp-NotebookPanel:visible .jp-OutputArea")).to_contain_text(
+        "takes effect when TensorFlow is imported"
+    )
     expect(buttons).to_have_count(0)
 
 
@@ -90,7 +92,7 @@ def test_a_refused_line_can_wait_instead_until_its_row_ends_that_or_there_is_roo
     told = page.locator(".Toastify__toast", has_text="queue.ipynb has the room that it waited for, and goes on")
     expect(told).to_be_visible(timeout=30_000 * SLACK)
 
-    expect(output).to_contain_text("waits for TensorFlow's import")
+    expect(output).to_contain_text("takes effect when TensorFlow is imported")
     assert sources(page) == [f"{REFUSED} --wait"]
 
 
@@ -103,7 +105,7 @@ def test_a_refused_line_can_wait_instead_until_its_row_ends_that_or_there_is_roo
         ),
         (
             "%%tf_gpu isolate -o x visible 0; limit 12GiB\nx = 1",
-            ["%%tf_gpu isolate -o x pick --need 12GiB; limit 12GiB\nx = 1"],
+            ["%%tf_gpu isolate -o x pick; limit 12GiB\nx = 1"],
         ),
     ],
     ids=["below a cell that does not have it", "above an isolated cell, with its flags"],
@@ -145,7 +147,9 @@ def test_a_line_that_is_pressed_before_its_cell_has_ended_is_run_once_it_has(sce
     run_all(page)
     offered(page).first.dblclick(timeout=30_000 * SLACK)
 
-    expect(page.locator(".jp-NotebookPanel:visible .jp-OutputArea")).to_contain_text("waits for TensorFlow's import")
+    expect(page.locator(".jp-NotebookPanel:visible .jp-OutputArea")).to_contain_text(
+        "takes effect when TensorFlow is imported"
+    )
     assert sources(page) == [OFFERED]
 
 

@@ -136,7 +136,7 @@ def test_the_chooser_and_its_notices(scene: Scene, page: Page) -> None:
         expect(accept(dialog)).to_be_disabled()
         dialog.locator(".tfgpu-choose-ways button").first.press("Enter")
         expect(answer).to_contain_text("It fits")
-        expect(dialog.locator(".tfgpu-choose-words")).to_contain_text("%gpu pick --need 4GiB; limit 4GiB")
+        expect(dialog.locator(".tfgpu-choose-words")).to_contain_text("%gpu pick; limit 4GiB")
         page.keyboard.press("Escape")
     notebook.run(TAKE)
     panel = open_panel(page)

@@ -46,7 +46,13 @@ def test_flags_and_values_are_separated(words: str, flags: dict[str, str], value
         ("run limit 2GiB --gorw -- x", "Did you mean '--grow'?"),
         ("doctor --prak", "There are: --json, --quick."),  # none that is hidden
         ("plan", 'POLICY is missing. Write `tfgpu plan "POLICY"`.'),
-        ("hub", "`tfgpu hub` was removed."),
+        ("isolate", "`isolate` is a command of a notebook:   %%tf_gpu isolate"),
+        ("park", "`park` is a command of a notebook:   %tf_gpu park"),
+        ("limit 2GiB", '`limit` is a policy. To run a program under it:   tfgpu run "limit 2GiB" -- program.py'),
+        ("limit", 'tfgpu run "limit 2GiB" -- program.py'),
+        ("growth -- train.py 3", 'tfgpu run "growth" -- train.py 3'),
+        ("limmit 3GiB", "'limmit' is not a command. Did you mean 'limit'? `limit` is a policy."),
+        ("tensor", "Did you mean 'tensors'? `tensors` is a command of a notebook:   %tf_gpu tensors"),
         ("-- x.py", 'there is no command. To run a program:   tfgpu run "POLICY" -- x.py'),
     ],
 )
@@ -66,6 +72,9 @@ def test_a_mistake_in_a_shell_is_told_with_what_may_be_meant(words: str, told: s
         ("unpark --without-gpu", "--without-gpu needs NAME. Write `%tf_gpu unpark`"),
         ("isolate --detach", "`isolate` stands above a cell. Write `%%tf_gpu isolate [-i NAMES]"),
         ("help me", "'me' is not a command of %tf_gpu."),
+        ("doctor --quick", "`doctor` is a command of a shell:   !tfgpu doctor --quick"),
+        ('run "growth" -- train.py', '`run` is a command of a shell:   !tfgpu run "growth" -- train.py'),
+        ("limits 2GiB", "'limits' is not a command of %tf_gpu. Did you mean 'limit'?"),
     ],
 )
 def test_a_mistake_in_a_notebook_too(words: str, told: str) -> None:

@@ -53,14 +53,6 @@ def test_in_a_hurry_neither_cuda_nor_tensorflow_is_started(apart: Machine) -> No
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("option", ["--park", "--allow-open-module"])
-def test_what_tried_parking_is_refused_by_a_sentence_and_nothing_is_checked(apart: Machine, option: str) -> None:
-    done = doctor(apart, "--json", option)
-
-    assert (done.stdout, bool(done.returncode)) == ("", True)
-    assert "`--park` was removed, and nothing was checked. Run `%tf_gpu park --check` in a notebook" in done.stderr
-
-
 def test_without_a_driver_that_is_the_fault_and_tensorflow_is_blamed_for_nothing(apart: Machine) -> None:
     apart.remove_driver()
     done = doctor(apart, "--json")

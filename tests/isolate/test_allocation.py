@@ -196,7 +196,7 @@ def test_what_the_driver_keeps_is_nobodys_share() -> None:
 
 
 def test_nothing_left_beside_the_context_is_refused_and_says_why() -> None:
-    with pytest.raises(Refused, match=r"(?s)too little to work with.*a percentage is all that its process holds"):
+    with pytest.raises(Refused, match=r"with CUDA's context in it is too little to work with"):
         choose(candidates(NOTHING, parse("limit 3%"), snapshot(gpu())), ProcessMemory(), [], 1)
 
 

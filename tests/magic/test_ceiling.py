@@ -66,6 +66,18 @@ ALLOWED_CALLS = [
 ]
 
 
+def test_the_traceback_of_a_refused_call_ends_in_its_users_own_code(machine: Machine) -> None:
+    call = "import tfgpu_magic\ndef begin():\n    tfgpu_magic.apply('limit 90%')\nbegin()"
+    catch = (
+        "try: begin()\nexcept tfgpu_magic.Refused as error: print(type(error).__name__, error.__traceback__.tb_next)"
+    )
+    _, seen, caught = run(machine, loading, call, catch, env=HELD)
+
+    assert seen.text.index("begin()") < seen.text.index("tfgpu_magic.apply('limit 90%')") < seen.text.index(REFUSED)
+    assert "engine.py" not in seen.text
+    assert caught.text.startswith("Refused <traceback")
+
+
 def test_no_word_passes_it(machine: Machine) -> None:
     tried = [cell for way in WAYS for cell in way[::2]]
     said, most, sizes = run(machine, _use_after, tried, env=HELD)
@@ -87,7 +99,7 @@ def test_no_word_passes_it(machine: Machine) -> None:
         (("%tf_gpu limit 3GiB", LOWER, "%tf_gpu limit 2GiB"), ("", "", "the ceiling is `limit 1GiB`"), GIB, HELD),
         ((LOWER,), ("",), GIB, {}),  # a ceiling of the user's own, where there was none
         # Too late, a restart for more is refused before anything is lost.
-        ((f"{TF}; x = tf.constant(1.0)", f"{MORE} --restart"), ("", REFUSED), MOST, HELD),
+        ((f"{TF}; x = tf.constant(1.0)", f"{MORE} --restart"), ("", "the ceiling is `limit 40%`"), MOST, HELD),
     ],
 )
 def test_it_can_only_be_lowered_in_a_cell(

@@ -64,7 +64,7 @@ def test_what_is_applied_is_in_force_and_the_extension_is_loaded_for_it(client: 
     assert others == "limit 1GiB\n"
     assert (facts["outcome"], facts["loads"]) == ("applied", True)
     assert facts["policy"] == "visible 1; limit 1GiB"
-    assert facts["standing"] == "`visible 1; limit 1GiB` waits for TensorFlow's import."
+    assert facts["standing"] == "`visible 1; limit 1GiB` takes effect when TensorFlow is imported."
     assert "memory_limit=1024" in limits
     assert (again["policy"], again["chooses"]) == ("visible 1; limit 1GiB", True)
 
@@ -111,7 +111,7 @@ def test_a_refusal_has_its_reason_and_what_to_ask_instead(client: BlockingKernel
 
     assert facts["outcome"] == done["outcome"] == "refused"
     assert "GPU 0" in facts["reason"]
-    assert facts["ways"][0] == "pick --need 4GiB; limit 4GiB"
+    assert facts["ways"][0] == "pick; limit 4GiB"
     assert ask(client, "state()")["policy"] == ""
     assert ask(client, "state('limit much')")["plan"]["outcome"] == "wrong"
 
@@ -207,7 +207,7 @@ def refused(client: BlockingKernelClient, *cells: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("cells", "offered"),
     [
-        (["%tf_gpu visible 0; limit 4GiB"], "%tf_gpu pick --need 4GiB; limit 4GiB"),
+        (["%tf_gpu visible 0; limit 4GiB"], "%tf_gpu pick; limit 4GiB"),
         ([FULL, "%tf_gpu limit 1 GiB"], "%tf_gpu limit 1GiB --restart"),  # too late
     ],
 )

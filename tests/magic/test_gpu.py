@@ -67,7 +67,7 @@ def test_under_a_ceiling_a_line_for_tensorflow_is_not_late_because_another_frame
 
     assert TOO_LATE in loaded
     assert TAKEN in loaded
-    assert "`limit 1GiB` waits for TensorFlow's import." in given
+    assert "`limit 1GiB` takes effect when TensorFlow is imported." in given
     assert f"{TOO_LATE} The ceiling `limit 2GiB` does not hold it." in given
     assert TAKEN in given
     assert "left free" not in given

@@ -55,7 +55,7 @@ def test_policies_status_completion_isolated_and_measured_cells_and_explanations
     texts, errors = [text for text, _ in seen], [error for _, error in seen]
 
     assert version == "7.34.0"
-    assert "waits for TensorFlow's import" in texts[0]
+    assert "takes effect when TensorFlow is imported" in texts[0]
     assert "limit 1 GiB" in texts[2]
     assert errors[3] == "UsageError"
     assert "since In [3]" in texts[3]

@@ -71,7 +71,7 @@ def test_a_first_policy_imports_nothing_that_only_other_frameworks_a_ceiling_or_
     assert not imported & {"secrets", "psutil", "tensorflow", *(f"tfgpu_magic.{room}" for room in rooms)}
 
 
-WAITS = "%tf_gpu plan", "`limit 1GiB` waits for TensorFlow's import"
+WAITS = "%tf_gpu plan", "`limit 1GiB` takes effect when TensorFlow is imported"
 CONFIGURED = "%config TfGpuMagics.policy = 'limit 1GiB'"
 
 

@@ -59,7 +59,7 @@ def test_restart_applies_the_words_in_the_new_kernel(machine: Machine, server: S
     assert before != after
     # As `%tf_gpu` says: growth is a variable, and a limit waits for TensorFlow.
     stands = "is in force, also for programs that are started from here"
-    stands = stands if words.startswith("growth") else "waits for TensorFlow's import"
+    stands = stands if words.startswith("growth") else "takes effect when TensorFlow is imported"
     assert first == f"tfgpu_magic: after the restart, `visible 1; {words}` {stands}.\n"
     assert not (server.home / "rest").exists()
     assert not (server.home / "queued").exists()
@@ -110,7 +110,7 @@ def test_where_the_first_cell_sets_the_same_policy_its_line_alone_answers(server
     first = execute(client, "%load_ext tfgpu_magic\n%tf_gpu visible 1; limit 1GiB")
     client.stop_channels()
 
-    assert first.startswith("`visible 1; limit 1GiB` waits for TensorFlow's import.")
+    assert first.startswith("`visible 1; limit 1GiB` takes effect when TensorFlow is imported.")
     assert "after the restart" not in first
     assert "already loaded" not in first
 
@@ -176,7 +176,9 @@ def test_where_a_kernel_is_started_anew_when_it_ends_the_words_are_in_force_once
     assert reply == "error"
     assert not (server.home / "colab-rest").exists()
     assert before != after
-    assert loaded == "tfgpu_magic: after the restart, `visible 1; limit 1GiB` waits for TensorFlow's import.\n"
+    assert (
+        loaded == "tfgpu_magic: after the restart, `visible 1; limit 1GiB` takes effect when TensorFlow is imported.\n"
+    )
     assert again == ""
     assert sizes == [0, GIB + CONTEXT]
 

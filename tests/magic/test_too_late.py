@@ -41,3 +41,23 @@ def test_what_another_framework_does_in_the_cell_that_loads_the_extension_makes_
     seen: list[str] = run("1x8GiB", shown, cell, "%tf_gpu limit 2GiB", imported=False)
 
     assert "`limit 2GiB` is in force" in seen[1]
+
+
+def test_too_late_and_above_the_ceiling_is_one_answer_with_the_line_that_works() -> None:
+    lines = "%tf_gpu limit 40%", "%tf_gpu limit 40% --restart", "%tf_gpu plan limit 40%"
+    with Machine.create("1x8GiB") as machine:
+        env = {"TFGPU_CEILING": "limit 20%"}
+        _, _, *seen = run(machine, shown, "%load_ext tfgpu_magic", USED, *lines, env=env, imported=False)
+
+    for text in seen:
+        assert "so its memory cannot be changed any more.\nGPU 0: 40% is 3.2 GiB, and the ceiling is" in text
+        assert "start it again and say first:   %tf_gpu limit 20% " in text
+        assert "%%tf_gpu isolate limit 20% " in text
+        assert "%tf_gpu limit 40%" not in text
+
+
+def test_too_late_for_what_no_restart_gives_says_so_and_offers_none() -> None:
+    with Machine.create("1x8GiB") as machine:
+        *_, text = run(machine, shown, "%load_ext tfgpu_magic", USED, "%tf_gpu limit 7=1GiB", imported=False)
+
+    assert text == "UsageError: Not applied. There is no GPU 7 here; there is GPU 0.\n"

@@ -189,7 +189,7 @@ def test_nbconvert_ends_with_the_error_when_the_time_is_over(
     done = subprocess.run(command, cwd=tmp_path, env=machine.environ(), capture_output=True, text=True)
 
     assert done.returncode
-    assert "Not applied. There was no room within 1.0 s. GPU 0: 60% is 9.6 GiB" in done.stderr
+    assert "Not applied. There was no room within 1 s. GPU 0: 60% is 9.6 GiB" in done.stderr
     assert not (tmp_path / "went on").exists()
 
 

@@ -174,7 +174,6 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
         ("limit 2", "2GiB, or 2%"),
         ("limit 4 G", "'4G' may be 4GiB, counted in 1024, or 4GB, in 1000."),
         ("limit 0=", "A limit of how much?"),
-        ("limit 0=Fair --grow", "`limit fair` is gone."),
         ("limit 0=1GiB --gpu 1", "GPU 0 or GPU 1?"),
         ("visible -1", "For none, write `%tf_gpu visible none`."),
         ("pick all", "For all of them, write `%tf_gpu visible all`."),

@@ -83,8 +83,8 @@ def test_what_cannot_be_had_is_refused_with_the_figures_and_the_way_out(
 @pytest.mark.parametrize(
     ("words", "gpus", "here", "ways"),
     [
-        ("limit 2GiB", FOUR, {}, ["pick --need 2GiB; limit 2GiB", "visible 1,2,3; limit 2GiB", "limit 540MiB"]),
-        ("visible 0; limit 2GiB", FOUR, {}, ["pick --need 2GiB; limit 2GiB", "visible 0; limit 540MiB"]),
+        ("limit 2GiB", FOUR, {}, ["pick; limit 2GiB", "visible 1,2,3; limit 2GiB", "limit 540MiB"]),
+        ("visible 0; limit 2GiB", FOUR, {}, ["pick; limit 2GiB", "visible 0; limit 540MiB"]),
         ("limit 0=2GiB 1=1GiB", FOUR, {}, ["limit 0=540MiB; limit 1=1GiB", "visible 1,2,3; limit 1=1GiB"]),
         (
             "default; limit 0=2GiB 1=1GiB",
@@ -98,7 +98,7 @@ def test_what_cannot_be_had_is_refused_with_the_figures_and_the_way_out(
             "split 3GiB 1GiB",
             FOUR,
             {},
-            ["pick --need 4GiB; split 3GiB 1GiB", "visible 1,2,3; split 3GiB 1GiB", "split 2"],
+            ["pick; split 3GiB 1GiB", "visible 1,2,3; split 3GiB 1GiB", "split 2"],
         ),
         ("visible 1; split 50% 50%", FOUR, {}, ["visible 1; split 2"]),
         ("limit 0=512MiB 1=4GiB 5=2GiB", FOUR, {}, ["limit 0=512MiB; limit 1=4GiB"]),
@@ -215,7 +215,7 @@ def test_a_refusal_tells_its_ways_as_data_and_where_they_are_to_be_said() -> Non
     ("gpus", "cell"),
     [
         ((gpu(0, 7),), "limit 2GiB"),
-        (FOUR, "pick --need 2GiB; limit 2GiB"),
+        (FOUR, "pick; limit 2GiB"),
         ((gpu(0, 1),), "limit 540MiB"),
         ((gpu(0, 0.1),), None),
         ((), "limit 2GiB"),

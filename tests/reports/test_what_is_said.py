@@ -255,7 +255,7 @@ def true(said: list[str]) -> None:
 
 
 def test_jupyter_1_tensorflow_that_lacks_a_library_is_told_of_as_that(without_cudnn: Play) -> None:
-    waits = "%tf_gpu limit 40%", "`limit 40%` waits for TensorFlow's import."
+    waits = "%tf_gpu limit 40%", "`limit 40%` takes effect when TensorFlow is imported."
     _, *said = Cells(waits, f"{IMPORT}; x = tf.ones((10, 10))", STATUS, "%tf_gpu limit 2GiB").play(without_cudnn)
 
     true(said)

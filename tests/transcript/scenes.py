@@ -60,12 +60,13 @@ NOTEBOOK = [
         "limit: wrong",
         ".limit | .limit 1.5 | .limit 1.5GB 2GB | .limit 100GiB | .limit 7=1GiB | .limit 0 | .limit 101% | "
         ".limit -1GiB | .limit 1GiB --gorw | .limt 1GiB | .limit 2GiB; growth | .limit 0=1GiB; limit 1GiB | "
-        ".plan limit 100GiB | .limit much | .limit 1KiB | .limit fair",
+        ".plan limit 100GiB | .limit much | .limit 1KiB",
     ),
     notebook(
         "limit: not fitting",
         ".limit 40% | .limit 0=2GiB | .limit 2GiB --grow | .plan limit 40% | .code limit 40% | "
-        ".visible 1; limit 40% | .env limit 40% | .visible 1; limit 40% --wait 1s | .limit 510MiB",
+        ".visible 1; limit 40% | .env limit 40% | .visible 1; limit 40% --wait 1s | .limit 510MiB | .pick; limit 40% | "
+        "%%tf_gpu isolate --gpus 1 --wait 1s limit 40%\n1 | %%tf_gpu isolate --gpus 1 pick; limit 1.1GiB\n1",
         "full",
     ),
     notebook(
@@ -105,7 +106,7 @@ NOTEBOOK = [
         "Words that are none, or stand elsewhere",
         ".statsu | .memory | .stop | .release | .watch | .growth; status | .plan isolate | .status now | "
         ".jobs --restart | .--restart | .isolate | .help me | .code watch | .plan | .plan nothing | "
-        "%%tf_gpu limit 1GiB\n1 | %%tf_gpu\n1",
+        "%%tf_gpu limit 1GiB\n1 | %%tf_gpu\n1 | .doctor | .run growth -- train.py | .limits",
     ),
     notebook("help", ".help"),
     notebook(
@@ -159,7 +160,8 @@ ADMINISTRATED = [
         ".limit 90% | .growth | .growth off | .split 2 | .split 3GiB 3GiB | .limit 30% | "
         ".default | .plan limit 90% | .code limit 90% | .visible 1 | .growth --release | "
         "%config TfGpuMagics.ceiling = 'limit 90%' | %config TfGpuMagics.ceiling = 'limit 30%' | .limit 3GiB | "
-        "%config TfGpuMagics.policy = 'growth' | %%tf_gpu isolate limit 90%\n1",
+        "%config TfGpuMagics.policy = 'growth' | %%tf_gpu isolate limit 90%\n1 | "
+        "%%tf_gpu isolate --gpus 1 limit 90%\n1 | %%tf_gpu isolate --gpus 1 limit 30%\n1",
         "shared",
         file=FILE,
     ),
@@ -167,8 +169,6 @@ ADMINISTRATED = [
     notebook("A policy that is none", ". | import tensorflow as tf | .", file='policy = "limti 40%"\n'),
     notebook("A ceiling that is none", ". | .limit 1GiB", file='ceiling = "limti 40%"\n'),
     notebook("A ceiling that says too little", ". | .limit 1GiB", file='ceiling = "little"\npark = 1\n'),
-    notebook("A word that is gone", ". | import tensorflow as tf", file='policy = "limit fair"\n'),
-    notebook("A ceiling of a word that is gone", ".", file='ceiling = "limit fair"\n'),
     notebook("Misspelt names", ".", file='celing = "limit 40%"\npolicys = "growth"\nparking = 3\n'),
     notebook("No TOML", ". | .limit 1GiB", file="policy = growth\n"),
     notebook(
@@ -265,7 +265,7 @@ SHELL = [
     ),
     shell(
         "tfgpu plan, env, status",
-        '.plan "visible 1; limit 40%" | .plan "limit 7GiB" | .plan "limt 7GiB" | .plan "limit fair" | .plan | '
+        '.plan "visible 1; limit 40%" | .plan "limit 7GiB" | .plan "limt 7GiB" | .plan | '
         '.env "visible 1; growth" | .env "limit 2GiB" | .env "limit 7GiB" | .status | .status --xml | '
         ".status -- x.py | .-- x.py | .top",
         "shared",
@@ -280,7 +280,8 @@ SHELL = [
     ),
     shell(
         "For administrators",
-        ".limits --once --clear | .exporter --port x | .exporter --cert x | .hub | .probe | .collect now",
+        ".limits --once --clear | .exporter --port x | .exporter --cert x | .collect now | .isolate | .limit 2GiB | "
+        ".limmit 2GiB",
     ),
 ]
 

@@ -23,6 +23,7 @@ from tfgpu_magic.ground import html
 from tfgpu_magic.ground.message import FrontEnd, Line, Message, Severity, msg
 from tfgpu_magic.insight.why.answer import Why
 from tfgpu_magic.insight.why.remedies import Trial, remedies, restart, shut
+from tfgpu_magic.isolate.call import CellCall
 from tfgpu_magic.isolate.cells import cell
 from tfgpu_magic.notebook import chooser
 from tfgpu_magic.notebook.words import line
@@ -62,11 +63,10 @@ def shown(error: TfGpuError, monkeypatch: pytest.MonkeyPatch) -> list[object]:
         return 0
 
     made: list[object] = []
-    above = SimpleNamespace(error=lambda: error)
     for refusal in (
         line.usage_error(error, "limit 95%", KERNEL),
         line.usage_error(error, "limit 95%", KERNEL, "gpu"),
-        cell._not_run(above, KERNEL, "%%tf_gpu isolate -o x"),  # type: ignore[arg-type]
+        cell._not_started(error, KERNEL, CellCall(flags=" -o x")),
     ):
         parts = refusal.parts if isinstance(refusal, offers.OfferingError) else []
         made += [type(refusal), [part for part in parts if not isinstance(part, str)]]

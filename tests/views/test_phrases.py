@@ -42,7 +42,15 @@ def test_figures_have_one_decimal_and_little_is_not_nothing(size: int | None, sh
 
 @pytest.mark.parametrize(
     ("length", "shown"),
-    [(0.84, "0.8 s"), (60, "1 min"), (125, "2 min 5 s"), (3599.7, "1 h"), (12_030, "3 h 20 min"), (172_800, "48 h")],
+    [
+        (0.84, "0.8 s"),
+        (20, "20 s"),
+        (60, "1 min"),
+        (125, "2 min 5 s"),
+        (3599.7, "1 h"),
+        (12_030, "3 h 20 min"),
+        (172_800, "48 h"),
+    ],
 )
 def test_times_are_written_in_their_two_largest_units(length: float, shown: str) -> None:
     assert phrases.seconds(length) == shown

@@ -120,7 +120,6 @@ def choose(
     lines: list[Message | str] = [
         f"The call needs {gpus(count)}, and {have} for it.",
         fit.describe(found, held.processes, names()),
-        *dict.fromkeys(device.words.lease_note for device in devices if device.words and device.words.lease_note),
     ]
     fits = [key(device.gpu) for device in devices if not fit.problems([_emptied(device)])]
     raise Refused(in_lines(lines), verdict=NOT_STARTED, retryable=fits if len(fits) >= count else ())
@@ -173,7 +172,8 @@ def asked(device: Device) -> Device:
     if device.words is None:
         return device
     context = context_bytes(device.gpu.total or 0)
-    return device._replace(limits=device.words.leased(device.limits, device.gpu.usable or 0, context))
+    limits = device.words.leased(device.limits, device.gpu.usable or 0, context)
+    return device._replace(limits=limits, with_context=bool(limits) and limits != device.limits)
 
 
 def lowered(device: Device) -> Device:

@@ -6,12 +6,14 @@ called instead of returning, outside of all handlers of this package; and may ha
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import io
 import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import groupby
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 from tfgpu_magic._version import __version__
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError
 from tfgpu_magic.notebook.words import arguments, line, table
-from tfgpu_magic.policy.parser import aligned, nearest
+from tfgpu_magic.policy.parser import aligned, nearest, parse
 from tfgpu_magic.policy.word import ParsedLine, ShellForm, Word
 
 PROGRAM = "tfgpu"
@@ -29,12 +31,6 @@ CROWDED = os.EX_TEMPFAIL
 """The exit status for a policy that could be had if other processes held less: a batch system may try it again."""
 FAILED = 1
 """The exit status if the output takes no more."""
-
-_REMOVED = {
-    "hub": "Each user's own GPU-hours are a line of `tfgpu status`; those of all users are in Grafana.",
-    "probe": "The hours of `[idle]` shut idle kernels down, and an ordinary culler stops servers.",
-}
-"""Commands that are no longer there, each with what does the same."""
 
 
 def answer(words: list[str]) -> int | Callable[[], int]:
@@ -61,7 +57,7 @@ def read(words: list[str]) -> ParsedLine:
     (name, *tokens), program = words[:place] or [""], words[place + 1 :]
     if not name:
         raise TfGpuError(f'there is no command. To run a program:   {PROGRAM} run "POLICY" {shlex.join(words)}')
-    word, form = _find(name)
+    word, form = _find(name, tokens, program)
     if "--" in words and not form.takes_program:
         raise PolicyError(f"`{PROGRAM} {name}` takes no program: {shlex.join(words[place:])!r} is too much.")
     usage = f"Write `{_usage(word, form)}`."
@@ -95,13 +91,25 @@ def _outcome(words: list[str]) -> int | Callable[[], int]:
     return outcome
 
 
-def _find(name: str) -> tuple[Word, ShellForm]:
-    if name in _REMOVED:
-        raise TfGpuError(f"`{PROGRAM} {name}` was removed. {_REMOVED[name]}")
+def _find(name: str, tokens: Sequence[str] = (), program: Sequence[str] = ()) -> tuple[Word, ShellForm]:
+    """Return a command and its form; of a policy, and of what is at home in a notebook, the error says how it runs."""
     commands = {word.name: (word, form) for word, form in table.in_shells()}
-    if name not in commands:
-        raise PolicyError(f"{name!r} is not a command.{nearest(name, commands)} `{PROGRAM} help` lists them.")
-    return commands[name]
+    if name in commands:
+        return commands[name]
+    elsewhere = {word.name: word for word in table.in_notebooks() if word.name not in commands}
+    near = difflib.get_close_matches(name.lower(), [*commands, *elsewhere], n=1)
+    wrong = f"{name!r} is not a command."
+    if not near or near[0] in commands:
+        raise PolicyError(f"{wrong}{nearest(name, commands)} `{PROGRAM} help` lists them.")
+    there = elsewhere[near[0]]
+    begin, usage = "" if there.name == name.lower() else f"{wrong} Did you mean {there.name!r}? ", there.usage[0]
+    if not there.restart:
+        line = usage if usage.startswith("%") else f"%tf_gpu {usage}"
+        raise PolicyError(f"{begin}`{there.name}` is a command of a notebook:   {line}")
+    with contextlib.suppress(PolicyError):
+        usage = str(parse(" ".join([there.name, *tokens])))
+    line = f'{PROGRAM} run "{usage}" -- {shlex.join(program) or "program.py"}'
+    raise PolicyError(f"{begin}`{there.name}` is a policy. To run a program under it:   {line}")
 
 
 def _of_all() -> str:

@@ -8,7 +8,6 @@ from tfgpu_magic.command.dispatch import is_drawn_on
 from tfgpu_magic.doctor import finding as doctor
 from tfgpu_magic.doctor.checks.table import CHECKS, examine
 from tfgpu_magic.doctor.machine import ThisMachine
-from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.ground.message import Message, Severity
 from tfgpu_magic.policy.word import ParsedLine
 
@@ -29,11 +28,6 @@ The exit status is 1 where there is a fault."""
 
 def run(line: ParsedLine) -> int:
     """Do every check, and print what each finds as soon as it is done."""
-    if line.flags.keys() & {"--park", "--allow-open-module"}:
-        raise TfGpuError(
-            "`--park` was removed, and nothing was checked. Run `%tf_gpu park --check` in a notebook: it says what can "
-            "leave the GPU, and what stays."
-        )
     json = "--json" in line.flags
     machine = ThisMachine(quick="--quick" in line.flags)
     found: list[Message] = []

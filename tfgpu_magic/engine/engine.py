@@ -28,7 +28,7 @@ from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy import parser, promises
-from tfgpu_magic.policy.decide import Frameworks, decide, foreseen, renew, waits
+from tfgpu_magic.policy.decide import Frameworks, beside, decide, foreseen, renew, waits
 from tfgpu_magic.policy.memory import capacity
 from tfgpu_magic.policy.plan import Plan
 from tfgpu_magic.policy.policy import Policy
@@ -60,7 +60,10 @@ def plan(
         Refused: the policy cannot be enforced here and now.
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy
-    return _plan_now(asked, frameworks, see())
+    try:
+        return _plan_now(asked, frameworks, see())
+    except TooLate as error:
+        raise _in_reach(error, asked, frameworks, see) from None
 
 
 def apply(
@@ -99,14 +102,36 @@ def in_time(
 
     The further arguments, and what is raised, are as of `apply`.
     """
-    if wait is None:
-        return attempt()
-    limit, snapshot = units.seconds(wait), see()  # a mistake is told also if there is room
-    process = _with_frameworks(frameworks, RUNTIME.observe(snapshot.gpus))
-    gpus = _attainable(asked, frameworks, snapshot, process)
-    if not gpus:
-        return attempt()
-    return room.wait_for(attempt, lambda: _plan_now(asked, frameworks, see(), waits=True), gpus, limit)
+    try:
+        if wait is None:
+            return attempt()
+        limit, snapshot = units.seconds(wait), see()  # a mistake is told also if there is room
+        process = _with_frameworks(frameworks, RUNTIME.observe(snapshot.gpus))
+        gpus = _attainable(asked, frameworks, snapshot, process)
+        if not gpus:
+            return attempt()
+        return room.wait_for(attempt, lambda: _plan_now(asked, frameworks, see(), waits=True), gpus, limit)
+    except TooLate as error:
+        raise _in_reach(error, asked, frameworks, see) from None
+    except Refused as error:
+        if error.retryable:
+            error.args = (error.reason.or_waiting(asked),)
+        raise
+
+
+def _in_reach(late: TooLate, asked: Policy, frameworks: Frameworks, see: _See) -> Refused:
+    """Return the error for a policy for which it is too late; if a restart would not do, that for the nearest one."""
+    try:
+        foresee(str(asked), frameworks, see=see)
+    except Refused as refused:
+        for way in refused.tries[:1]:
+            try:
+                plan(way.words, frameworks=frameworks, see=see)
+            except TooLate as error:
+                why = in_lines([late.reason.alone, refused.reason.alone])
+                return Refused(why.then(error.reason.ways), verdict=None)
+        return refused
+    return late
 
 
 def _apply(asked: Policy, frameworks: Frameworks, see: _See) -> Plan:
@@ -123,8 +148,6 @@ def _apply(asked: Policy, frameworks: Frameworks, see: _See) -> Plan:
                 enforcement.hold_imports()  # also those that will be installed later in this process
     except Refused as error:
         LEDGER.want(error.retryable)
-        if error.retryable:
-            error.args = (error.reason.or_waiting(asked),)
         raise
     return made
 
@@ -161,6 +184,13 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: _See = l
     except Refused as error:
         error.retryable = gpus()
         raise
+
+
+def nearest(policy: Policy) -> list[Policy]:
+    """Return the nearest policy to one that has no room, that has some in a new process; nothing if none has."""
+    snapshot = look_well()
+    found = beside(policy, snapshot, other_processes.observed(snapshot))
+    return [] if found is None or found == policy else [found]
 
 
 def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
@@ -237,7 +267,7 @@ def standing(plan: Plan, frameworks: Frameworks = "tensorflow") -> str:
         return str(enforcement.every_framework().standing(plan))
     stage = current_stage()
     if not plan.judged:
-        return f"`{plan.asked}` waits for TensorFlow's import, and is checked against the GPUs again then."
+        return f"`{plan.asked}` takes effect when TensorFlow is imported, and is checked against the GPUs again then."
     if not plan.asked.requests:
         takes_all = (
             "No policy is set: TensorFlow's own defaults hold, and it takes nearly all that is free of each GPU it "
@@ -253,7 +283,7 @@ def standing(plan: Plan, frameworks: Frameworks = "tensorflow") -> str:
     if stage is not Stage.ABSENT:
         return f"`{plan.asked}` is in force from TensorFlow's first op on."
     if plan.needs_tensorflow:
-        return f"`{plan.asked}` waits for TensorFlow's import."
+        return f"`{plan.asked}` takes effect when TensorFlow is imported."
     return f"`{plan.asked}` is in force, also for programs that are started from here."
 
 

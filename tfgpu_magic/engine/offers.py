@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 from tfgpu_magic.ground.answer import OFFERS
-from tfgpu_magic.ground.message import FrontEnd, Message
 
 if TYPE_CHECKING:
-    from tfgpu_magic.errors import TfGpuError
-    from tfgpu_magic.policy.word import Magic
+    from tfgpu_magic.ground.message import FrontEnd, Message
 
 
 class OfferingError(UsageError):
@@ -31,27 +29,17 @@ class OfferingError(UsageError):
         return [f"UsageError: {self}"]  # where something else than a cell shows it, as a widget's callback
 
 
-def refusal(shell: Any, line: str, error: TfGpuError, magic: Magic = "tf_gpu") -> UsageError:
-    """Return the error that ends a cell whose line was refused.
-
-    Args:
-        shell: IPython's shell.
-        line: what follows the magic's name in the line that was refused.
-        error: why it was refused.
-        magic: the magic's name.
-    """
-    return offering(shell, error.message, f"%{magic} {line}", FrontEnd(magic))
-
-
 def offering(shell: Any, message: Message, line: str, front_end: FrontEnd) -> UsageError:
     """Return the error that ends a cell with a message; `line` is as `OfferingError` has it."""
     text = front_end.text(message)
     if hasattr(shell, "kernel"):
         shell._last_traceback = [f"UsageError: {text}"]  # in its reply: what nbclient shows
-    if not message.tries or not hasattr(shell, "kernel") or shell.custom_exceptions not in ((), (OfferingError,)):
+    parts: list[object] = ["UsageError: ", *front_end.clickable(message)]
+    offers = any(isinstance(part, dict) for part in parts) and hasattr(shell, "kernel")
+    if not offers or shell.custom_exceptions not in ((), (OfferingError,)):
         return UsageError(text)  # IPython shows no traceback of it; and it has one handler, which may be the user's
     shell.set_custom_exc((OfferingError,), _show)
-    return OfferingError(text, line, ["UsageError: ", *front_end.clickable(message)])
+    return OfferingError(text, line, parts)
 
 
 def _show(shell: Any, _: object, error: OfferingError, *__: object, **___: object) -> None:

@@ -122,7 +122,8 @@ class Wait:
         LEDGER.want(gpus)
         if self.limit is not None and left <= 0:
             over = msg("There was no room within {time}.", time=phrases.seconds(self.limit))
-            raise Refused(in_a_row([over, why.reason]), verdict=why.verdict, retryable=why.retryable)
+            reason = in_a_row([over, why.reason.alone]).then(why.reason.ways)
+            raise Refused(reason, verdict=why.verdict, retryable=why.retryable)
         if first or self._live:
             head = in_a_row([self._head(self._since, left), _ENDS])
             self._show(in_lines([head, why.reason.alone, _ORDER if self.limit else None]))

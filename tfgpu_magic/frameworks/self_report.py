@@ -259,6 +259,6 @@ def _summary(process: ProcessState, plan: Plan) -> str:
         return f"{version} is imported, and something holds a CUDA context; nothing can be set until a restart."
     if process.stage is Stage.ABSENT:
         if asked and plan.needs_tensorflow:
-            standing = [f"`{plan.asked}` waits for its import."]
+            standing = [f"`{plan.asked}` takes effect when it is imported."]
         return " ".join(("TensorFlow is not imported yet.", *standing))
     return " ".join((f"{version} is imported and has not used a GPU yet.", *standing))

@@ -38,14 +38,14 @@ class Line(NamedTuple):
     Attributes:
         words: its words without the magic.
         kind: ``line`` is a line that a sentence names, ``above`` one that stands above a cell; ``try`` is one to run in
-            place of the line that was refused. ``help`` explains the words, ``magic`` is the magic's name, and
-            ``setting`` sets an environment variable.
+            place of the line that was refused. ``help`` explains the words, ``magic`` is the magic's name,
+            ``shell`` is a line of `tfgpu`, and ``setting`` sets an environment variable.
         restarts: whether it restarts the kernel.
         waits: whether it waits for room.
     """
 
     words: str = ""
-    kind: Literal["line", "above", "try", "help", "magic", "setting"] = "line"
+    kind: Literal["line", "above", "try", "help", "magic", "shell", "setting"] = "line"
     restarts: bool = False
     waits: bool = False
 
@@ -94,6 +94,11 @@ class Message(NamedTuple):  # no dataclass, whose import takes a third of what a
         return self._replace(next="")
 
     @property
+    def ways(self) -> Message:
+        """What to do next."""
+        return Message(self.next, self.facts)
+
+    @property
     def tries(self) -> tuple[Line, ...]:
         """The lines that can be run in place of the one that was refused, the nearest first."""
         return tuple(part for part in IPYTHON.parts(self) if isinstance(part, Line) and part.kind == "try")
@@ -111,9 +116,8 @@ class Message(NamedTuple):  # no dataclass, whose import takes a third of what a
 
     def or_waiting(self, words: object) -> Message:
         """Return the message with a line that waits for room, behind those that it has."""
-        before = Message(self.next, self.facts)
-        more = msg("{before}\nWaits for room:\n  {line}", before=before, line=Line(str(words), "try", waits=True))
-        return self.then(more)
+        line = Line(str(words), "try", waits=True)
+        return self.then(msg("{before}\nWaits for room:\n  {line}", before=self.ways, line=line))
 
     def then(self, next: Message) -> Message:  # noqa: A002
         """Return the message with what to do next."""
@@ -142,6 +146,8 @@ class FrontEnd:
                 return f"%{self.magic}?"
             case "magic":
                 return f"%{self.magic}"
+            case "shell":
+                return f"!tfgpu {words}"
             case "setting":
                 return f"%env {words}"
             case _:
@@ -165,7 +171,7 @@ class FrontEnd:
     def clickable(self, message: Message) -> Iterator[str | dict[str, object]]:
         """Yield the pieces of a message in order: texts, and between them the lines to try, as JSON has them."""
         for part in self.parts(message):
-            if isinstance(part, Line) and part.kind == "try":
+            if isinstance(part, Line) and part.kind in ("try", "shell"):
                 yield {"line": self.line(part), "restarts": part.restarts}
             else:
                 yield self.line(part) if isinstance(part, Line) else part

@@ -38,9 +38,9 @@ def with_unit(size: int | None) -> str:
 
 
 def seconds(length: float) -> str:
-    """Write a time for people: ``0.8 s``, ``2 min``, ``2 min 5 s``, ``3 h 20 min``."""
+    """Write a time for people: ``0.8 s``, ``20 s``, ``2 min``, ``2 min 5 s``, ``3 h 20 min``."""
     if length < 60:
-        return f"{length:.1f} s"
+        return f"{length:.0f} s" if length == int(length) else f"{length:.1f} s"
     minutes, rest = divmod(round(length), 60)
     parts = {"min": minutes, "s": rest} if minutes < 60 else {"h": minutes // 60, "min": minutes % 60}
     return " ".join(f"{number} {unit}" for unit, number in parts.items() if number)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -132,7 +133,9 @@ def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
         now = decide(plan.asked, snapshot, process, strict=False)
     except TooLate as error:
         return replace(plan, notes=(error.reason.alone,))
-    short = [msg("`{policy}` cannot be had in full now.", policy=plan.asked), now.unmet and now.unmet.alone]
+    grown = Policy(tuple(r.growing(on=True) if isinstance(r, Memory) and r.limited else r for r in plan.asked))
+    why = now.unmet.alone if now.unmet and now.asked != grown else None  # else a note of the plan says what is missing
+    short = [msg("`{policy}` cannot be had in full now.", policy=plan.asked), why]
     return replace(
         now,
         asked_of_all=plan.asked_of_all,
@@ -194,7 +197,7 @@ def _first_possible(
         there = process.plan or Plan(asked=process.asked, settled=process.settled)
         return replace(renew(there, snapshot, waits=False), in_force=True)
     if process.fixed:
-        raise refusal.too_late(policy, process, (lambda: _beside(policy, snapshot, process)) if strict else None)
+        raise refusal.too_late(policy, process, (lambda: beside(policy, snapshot, process)) if strict else None)
     why: Message | None = None
     for words in (policy,) if strict else easier(policy, snapshot, process):
         try:
@@ -211,7 +214,7 @@ def _first_possible(
             return replace(plan, notes=(*plan.notes, *crowding, *promised))
         if not found:
             return replace(plan, unmet=None if process.finds_no_gpu else why)
-        why = why or fit.describe(found, snapshot.processes, owners())
+        why = why or fit.describe(_seen_lacking(words, found, snapshot, process), snapshot.processes, owners())
         if strict:
             lead = "\nFits now:\n  " if restart is None else "\nFits after a restart:\n  "
             ways = similar(policy, found, plan.devices, snapshot, process)
@@ -220,6 +223,16 @@ def _first_possible(
     if snapshot.absent:
         return least(policy, frozen=process.frozen)
     return replace(least(policy, process.ceiling, frozen=process.frozen), unmet=why)
+
+
+def _seen_lacking(
+    words: Policy, found: Sequence[fit.Problem], snapshot: Snapshot, process: ProcessState
+) -> Sequence[fit.Problem]:
+    """Return the problems, for a pick also those of the GPUs that it has left out, as less is free there."""
+    if words.choice is not None and words.choice.picks:
+        with contextlib.suppress(Refused):
+            return fit.at_start(draft(words.without([words.choice]), snapshot, process).devices) or found
+    return found
 
 
 def _fits(policy: Policy, snapshot: Snapshot, process: ProcessState) -> bool:
@@ -232,7 +245,7 @@ def _fits(policy: Policy, snapshot: Snapshot, process: ProcessState) -> bool:
     return not (passed or fit.at_start(plan.devices) or fit.crowding(plan.devices, grows=plan.grows))
 
 
-def _beside(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Policy | None:
+def beside(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Policy | None:
     """Return the policy, or the nearest, that fits in a new process beside this one; None if none does."""
     if not snapshot.gpus:
         return policy

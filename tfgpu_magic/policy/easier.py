@@ -100,7 +100,7 @@ def similar(
     lacking = [device.gpu for device, _ in found]
     asked = next((device.words for device, _ in found if device.words is not None and device.words.limited), None)
     if asked is not None and _has(asked, snapshot, room):
-        yield from _on_the_freest(words, asked, asked, Pick(1, asked.need))
+        yield from _on_the_freest(words, asked, asked)
     healthy = [device.gpu for device in devices if device.gpu not in lacking]
     fewer = [_only(words, healthy)] if healthy else []
     if words.memory:
@@ -112,10 +112,10 @@ def similar(
     yield from fewer + less if keeps_all else less + fewer
 
 
-def _on_the_freest(words: Policy, asked: Memory, instead: Memory, pick: Pick) -> Iterator[Policy]:
+def _on_the_freest(words: Policy, asked: Memory, instead: Memory) -> Iterator[Policy]:
     """Yield the policy for the GPU with most free memory, with another request about memory; not where GPUs differ."""
     if not any(request.limited and request != asked for request in words.memory):
-        yield Policy((pick, *words.cpus, instead.on_gpu(None)))
+        yield Policy((Pick(), *words.cpus, instead.on_gpu(None)))
 
 
 def _only(words: Policy, gpus: Sequence[Gpu]) -> Policy:
@@ -138,7 +138,7 @@ def _less(
     largest = _rounded(max(room.values()))
     less, most = asked.less(size), asked.less(largest)
     if most is not None and most not in (asked, less) and largest >= least and not _has(asked, snapshot, room):
-        yield from _on_the_freest(words, asked, most, Pick())
+        yield from _on_the_freest(words, asked, most)
     if less is not None and size >= least:
         yield _swap(words, asked, less)
 

@@ -24,12 +24,14 @@ class Device(NamedTuple):
         limits: bytes of each of its logical GPUs, whole MiB as TensorFlow counts; empty without a limit.
         words: the request that decides this, if any.
         capped: whether that is only the process's ceiling, as nothing lower was asked.
+        with_context: whether what was asked has CUDA's context in it, which the limits leave room for.
     """
 
     gpu: Gpu
     limits: tuple[int, ...] = ()
     words: Memory | None = None
     capped: bool = False
+    with_context: bool = False
 
 
 Problem: TypeAlias = tuple[Device, Message]
@@ -126,6 +128,7 @@ def _problem(device: Device) -> Message | None:
         limit = rounded(min(device.limits)) if device.words is None else device.words.smallest(device.limits)
         if device.words is not None and device.words.of_free:
             limit = f"{limit} of the {rounded(free)} that are free"
+        limit = f"{limit} with CUDA's context in it" if device.with_context else limit
         return msg("{limit} is too little to work with; {least} is the least.", limit=limit, least=rounded(LEAST_LIMIT))
     return None
 
@@ -138,10 +141,15 @@ def _lack(device: Device) -> Message | None:
     wanted, context = sum(device.limits), context_bytes(total)
     if wanted + context <= free:
         return None
+    own = "{wanted}, and CUDA's context takes about {context} more"
+    share = "{share} of the {usable} that processes can have is {size}, with CUDA's context in it"
     return msg(
-        "{wanted}, and CUDA's context takes about {context} more; {free} of {total} are free.",
+        f"{share if device.with_context else own}; {{free}} of {{total}} are free.",
         wanted=_wanted(device),
         context=rounded(context),
+        share=device.words and device.words.need,
+        usable=rounded(device.gpu.usable),
+        size=rounded(wanted + context),
         free=rounded(free),
         total=capacity(device.gpu),
     )

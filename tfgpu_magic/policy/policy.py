@@ -171,11 +171,6 @@ class Memory(_BaseRequest):
         del framework
         return self
 
-    @property
-    def lease_note(self) -> str:
-        """What the user must know of it in an isolated call that cannot have it: a sentence, or an empty text."""
-        return ""
-
     def wanted(self, limits: tuple[int, ...]) -> str:
         """Return what is asked of a GPU, as it was written and in bytes: ``40% is 3.2 GiB``."""
         return f"the limit is {rounded(sum(limits))}"

@@ -18,7 +18,7 @@ from tfgpu_magic.claims import allocation
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.offers import offering
 from tfgpu_magic.engine.room import Wait
-from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, Unpicklable
+from tfgpu_magic.errors import NOT_STARTED, PolicyError, Refused, TfGpuError, Unpicklable
 from tfgpu_magic.ground.host import title
 from tfgpu_magic.ground.message import FrontEnd, Message, in_commas, in_lines, msg
 from tfgpu_magic.ground.snapshot import Snapshot
@@ -160,10 +160,11 @@ class Cell:
             if self.running.pid is not None:
                 died = Outcome(seconds=time.monotonic() - begin)
                 self._show(summarise(died, None, look(), self.running.pid))
-            offers = self._call.wait is None and not self._call.detach  # a job's error is its caller's to catch
-            if isinstance(error, Refused) and error.retryable and offers:
-                text = error.message.or_waiting(self._call.policy)
-                return None, offering(self._shell, text, "", FrontEnd(above=self._call.above))
+            if isinstance(error, Refused) and not self._call.detach:  # a job's error is its caller's to catch
+                if error.retryable:
+                    fits = engine.nearest(self._call.policy) if self._call.gpus in (None, 1) else []
+                    error.args = (error.reason.offering("\nFits now:\n  ", fits).or_waiting(self._call.policy),)
+                return None, _not_started(error, self._shell, self._call)
             return None, without_frames(self._stop_from_outside() or error.with_traceback(None))
         with user_code.running(), noting_interrupt() as came:
             if self.running.interrupted_late:
@@ -174,7 +175,7 @@ class Cell:
         """Bring what it has answered into the notebook, and return its value, or what is to be raised."""
         arrival, self._arrival = self._arrival, None
         if not outcome.values:
-            return None, _not_run(outcome, self._shell, self._call.above)
+            return None, _not_started(outcome.error(), self._shell, self._call)
         arrival = arrival or unpickle_each(outcome)
         value, display = arrival.values.pop("", None), outcome.display
         self._put(arrival.values)
@@ -409,21 +410,23 @@ def unpickle_each(outcome: Outcome) -> Arrival:
     return Arrival(values, lost, replace(outcome, given=tuple(given), values=rest))
 
 
-def _not_run(outcome: Outcome, shell: Any, above: str) -> BaseException:
-    """Return why the cell was not run: its process could not be set up, or an interrupt came before.
+def _not_started(error: BaseException | None, shell: Any, call: CellCall) -> BaseException:
+    """Return the error of a cell that was not run: there is no GPU for it, or its process could not be set up.
 
     Args:
-        outcome: what its process said.
+        error: why; None if that is unknown.
         shell: the notebook's IPython.
-        above: the line above the cell, without its policy.
+        call: what the line above it asks.
     """
-    error = outcome.error()
     if error is None or isinstance(error, TfGpuError):
-        here = engine.current().asked
+        if isinstance(error, Refused):
+            error.verdict = NOT_STARTED
+        own = engine.current().asked
+        here = own.without(request for request in own if request not in own.then(call.policy))
         text = "The notebook's own `{here}` holds for its isolated cells too, unless they say another policy."
         origin = msg(text, here=here)
         message = in_lines((None if error is None else error.message, origin if here.requests else None))
-        return offering(shell, message, "", FrontEnd(above=above))
+        return offering(shell, message, "", FrontEnd(above=call.above))
     return without_frames(error)
 
 

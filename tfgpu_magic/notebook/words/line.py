@@ -8,10 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
-from tfgpu_magic.ground.message import HELP, RESTART, WAIT, Line, in_a_row, in_commas, msg
+from tfgpu_magic.ground.message import HELP, RESTART, WAIT, FrontEnd, Line, in_a_row, in_commas, msg
 from tfgpu_magic.notebook.words import POLICIES
 from tfgpu_magic.policy.parser import find, unknown
-from tfgpu_magic.policy.word import Flag, Magic, ParsedLine, Word
+from tfgpu_magic.policy.word import Magic, ParsedLine, Word
 
 if TYPE_CHECKING:
     from IPython.core.error import UsageError
@@ -75,7 +75,7 @@ def with_arguments(parsed: ParsedLine, *, above: bool = False) -> ParsedLine:
     Raises:
         PolicyError: they are not written so.
     """
-    arguments, *_ = _table()
+    arguments, _ = _table()
     word = parsed.word
     flags, takes = (word.above.flags, word.above.rest) if above and word.above else (word.flags, word.takes * "VALUES")
     tokens = parsed.rest.replace(";", " ; ") if takes == "POLICY" else parsed.rest
@@ -102,15 +102,16 @@ def module(word: Word) -> Any:
     return import_module(word.home or f".{word.name}", __package__)
 
 
-def _table() -> tuple[Any, Flag, tuple[Word, ...]]:
-    """Return the module that parses flags, the one that waits, and all commands of a notebook."""
+def _table() -> tuple[Any, Any]:
+    """Return the module that parses flags, and that of all commands."""
     from tfgpu_magic.notebook.words import arguments, table  # speed of a first `%tf_gpu` line: a policy needs neither
 
-    return arguments, table.WAITS, table.in_notebooks()
+    return arguments, table
 
 
 def _words() -> tuple[Word, ...]:
-    return _table()[-1]
+    words: tuple[Word, ...] = _table()[1].in_notebooks()
+    return words
 
 
 def read(line: str, magic: Magic = "tf_gpu") -> ParsedLine:
@@ -125,16 +126,27 @@ def read(line: str, magic: Magic = "tf_gpu") -> ParsedLine:
     if restart and not name:
         what = f"{RESTART} of what? Write a policy before it:"
         raise PolicyError(msg("{what} `{line}`.", what=what, line=Line("limit 2GiB", restarts=True)))
-    word = next((word for word in POLICIES if word.name == name.lower()), None) or find(name, _words())
+    word = next((word for word in POLICIES if word.name == name.lower()), None) or _find(name, rest)
     if restart and not word.restart:
         raise PolicyError(f"`{word.name}` sets nothing, so {RESTART} has no place beside it.")
     flags: dict[str, str] = {}
     if word.restart and WAIT in rest:
-        arguments, flag, _ = _table()
+        arguments, table = _table()
         tokens = f"{name} {rest}".replace(";", " ; ").split()
-        flags, (name, *more) = arguments.parse(word.name, tokens, (flag,), "POLICY", word.forms)
+        flags, (name, *more) = arguments.parse(word.name, tokens, (table.WAITS,), "POLICY", word.forms)
         rest = " ".join(more)
     return ParsedLine(name, rest, restart, word, magic, flags)
+
+
+def _find(name: str, rest: str) -> Word:
+    """Return the command of that name; of one that only a shell has, the error has the line that runs it from here."""
+    *_, table = _table()
+    words = table.in_notebooks()
+    own = (word.name for word, form in table.in_shells() if not word.usage and (form.rest or rest[:2] in ("", "--")))
+    if name in own:  # and `limits 2GiB` is meant for a limit
+        line = Line(f"{name} {rest}".rstrip(), "shell")
+        raise PolicyError(msg("`{name}` is a command of a shell:   {line}", name=name, line=line))
+    return find(name, words)
 
 
 def split_name(text: str) -> tuple[str, str]:
@@ -147,7 +159,7 @@ def usage_error(error: TfGpuError, line: str, shell: Any, magic: Magic = "tf_gpu
     """Return the error that ends a cell whose line was refused. IPython shows no traceback, and stops "run all"."""
     from tfgpu_magic.engine import offers  # only a refusal has any
 
-    return offers.refusal(shell, line, reword(error), magic)
+    return offers.offering(shell, reword(error).message, f"%{magic} {line}", FrontEnd(magic))
 
 
 def reword(error: TfGpuError) -> TfGpuError:

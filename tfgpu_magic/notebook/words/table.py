@@ -179,7 +179,7 @@ WORDS: tuple[Word, ...] = (
         "free memory held by IPython's results, the last traceback, garbage and any names given; show what became "
         "free and what went back to the driver",
         takes=True,
-        tried=("release", "empty_cache", "gc", "collect", "del", "delete"),
+        tried=("release", "empty_cache", "gc", "del", "delete"),
         instead=msg(
             "`{free}` lets go of what nobody needs, and of names: `{names}`.",
             free=Line("free"),
@@ -192,7 +192,7 @@ WORDS: tuple[Word, ...] = (
         ("%%tf_gpu isolate", "%%tf_gpu isolate -o model limit 2GiB", "isolate --warm"),
         "run the cell in a process of its own, which gives its GPU memory back; --warm prepares for that",
         flags=(Flag("--warm", "", "prepare for isolated cells: import TensorFlow for them"),),
-        tried=("run", "exec", "background"),
+        tried=("exec", "background"),
         instead=msg("Above a cell, `{line}` runs it in a process of its own.", line=Line("isolate", "above")),
         above=ISOLATED,
         group="Get memory back",
@@ -240,7 +240,6 @@ WORDS: tuple[Word, ...] = (
         _TRY,
         Flag("--json", "", "write it as JSON, to be sent with a report"),
         Flag("--quick", "", "start neither CUDA nor TensorFlow: two seconds, not ten"),
-        *(Flag("--park"), Flag("--allow-open-module")),  # which were removed
     ),
     _of_shells("collect", "", "read the GPUs for all users of this machine, as a service", _ADMINISTER),
     _of_shells(

@@ -6,16 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.ground.message import Line, msg
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy import arguments
 from tfgpu_magic.policy.memory import Amount, Figures, Percentage, amount_text, whole
 from tfgpu_magic.policy.policy import GpuRef, Sized
 from tfgpu_magic.policy.word import Flag, Word
-
-_GONE = "`limit fair` is gone. Write a share, such as `limit 20%` for four notebooks on a GPU."
-"""The answer to the word for an equal part of what is free."""
 
 EXAMPLES = msg(
     "A part of every GPU's memory is `{share}`, a size `{size}`.", share=Line("limit 40%"), size=Line("limit 2GiB")
@@ -76,12 +72,6 @@ class Limit(Sized):
         """
         return (whole(max(0, self.amount.of(usable) - context)),) if isinstance(self.amount, Percentage) else limits
 
-    @property
-    def lease_note(self) -> str:
-        """The sentence on what a percentage means in an isolated call."""
-        note = "Of an isolated call, a percentage is all that its process holds, CUDA's context included."
-        return note if isinstance(self.amount, Percentage) else ""
-
     def wanted(self, limits: tuple[int, ...]) -> str:
         """Return the limit in bytes, a percentage beside it."""
         total = rounded(sum(limits))
@@ -104,8 +94,6 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit]:
             raise WORD.error(f"A limit of how much? {value!r} has no size.")
         if equals and "--gpu" in flags:
             raise WORD.error(f"GPU {target} or GPU {flags['--gpu']}? Name the GPU in one way only.")
-        if size.lower() == "fair":
-            raise PolicyError(_GONE)
         amount = arguments.amount(size)
         for gpu in map(arguments.gpu, arguments.listed([target])) if equals else arguments.flagged(flags):
             if gpu in limits:
