@@ -11,6 +11,9 @@ import type { Row } from './wire';
 const SHOWN = 200;
 const SAID = 1000;
 
+/** Pixels that a character of a name and of a state take, and that both have of the narrowest panel's first line. */
+const [WIDE_NAME, WIDE_STATE, NARROW] = [7, 6, 136];
+
 /** Draw a row, unless it is drawn already. */
 export function rowView(entry: Entry, now: number, look: Look): unknown {
   const { row } = entry;
@@ -91,7 +94,9 @@ function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
   const { trans, unit, actions } = look;
   const unused = beside(row) ? unusedText(row, seen.now, trans) : '';
   const quiet = !own(row);
-  const kinds = `${quiet ? ' tfgpu-view-quiet' : ''}${seen.current ? ' tfgpu-view-current' : ''}`;
+  const state = stateText(row, seen.now, trans);
+  const long = WIDE_NAME * row.owner.length + WIDE_STATE * state.length > NARROW;
+  const kinds = `${quiet ? ' tfgpu-view-quiet' : ''}${seen.current ? ' tfgpu-view-current' : ''}${long ? ' tfgpu-view-long' : ''}`;
   const about = title(row, trans);
   const name = html`<bdi>${cut(row.owner, SHOWN)}</bdi>`;
   return html`<li class="tfgpu-view-row${kinds}" data-key=${key} aria-current=${seen.current ? 'true' : nothing}>
@@ -101,7 +106,7 @@ function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
         actions.open && row.path !== undefined
           ? html`<button class="tfgpu-view-owner" type="button" data-do="open" title=${about}>${name}</button>`
           : html`<span class="tfgpu-view-owner" title=${about}>${name}</span>`
-      } <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${stateText(row, seen.now, trans)}</span></span
+      } <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${state}</span></span
     >
     ${buttons(row, actions, trans)}
     <span class="tfgpu-view-held">${withUnit(row.held, unit)}</span>
