@@ -210,7 +210,7 @@ def _process(row: ProcessRow, now: float) -> str:
     return (
         f'<td class="tfgpu-n">{_safe(row.process.gpu)}</td><td class="tfgpu-n">{phrases.pid(row)}</td>'
         f'<td>{_safe(row.process.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'
-        f'<td class="tfgpu-n">{_safe(phrases.with_unit(row.process.held))}</td>'
+        f'<td class="tfgpu-n">{_safe(phrases.held_by(row))}</td>'
     )
 
 

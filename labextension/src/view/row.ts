@@ -74,14 +74,25 @@ export function waits(row: Row): boolean {
   return row.waits !== undefined && row.room === undefined;
 }
 
-/** Since when it waits for room, or has had it; nothing of what has not waited lately. */
-export function waitText(row: Row, trans: Translation): string {
-  const since = row.room ?? row.waits;
-  if (since === undefined) {
-    return '';
+/** For how much it waits, and until when; or since when it has had room; nothing of what has not waited lately. */
+export function waitTexts({ waits, room, until, needs, any_gpu }: Row, unit: Unit, trans: Translation): string[] {
+  if (room !== undefined) {
+    return [trans.__('has had room since %1', clock(room))];
   }
-  const time = clock(since);
-  return waits(row) ? trans.__('waits for room since %1', time) : trans.__('has had room since %1', time);
+  if (waits === undefined) {
+    return [];
+  }
+  const size = needs === undefined ? trans.__('room') : withUnit(needs, unit);
+  const time = clock(until ?? waits).replace(/:\d\d$/, '');
+  return [
+    any_gpu ? trans.__('waits for %1 on any GPU', size) : trans.__('waits for %1', size),
+    until === undefined ? trans.__('since %1', time) : trans.__('until %1', time)
+  ];
+}
+
+/** What it holds; nothing of what holds nothing because it waits for room. */
+export function heldText({ waits, held }: Row, unit: Unit): string {
+  return waits !== undefined && !held ? '' : withUnit(held, unit);
 }
 
 interface Seen {
@@ -109,7 +120,7 @@ function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
       } <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${state}</span></span
     >
     ${buttons(row, actions, trans)}
-    <span class="tfgpu-view-held">${withUnit(row.held, unit)}</span>
+    <span class="tfgpu-view-held">${heldText(row, unit)}</span>
     ${detail(row, unused, look)}
   </li>`;
 }
@@ -213,7 +224,7 @@ const OWN = 'TensorFlow';
 export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
   const { [OWN]: its = {}, ...others } = row.figures ?? {};
   const policy: Fact[] = row.policy ? [['', cut(row.policy, SHOWN)]] : [];
-  const states = [waitText(row, trans), parkedText([row], unit, trans)].filter(Boolean);
+  const states = [...waitTexts(row, unit, trans), parkedText([row], unit, trans)].filter(Boolean);
   const told = (name: string, figures: Record<string, number>): Fact[] =>
     row.parked?.size && allZero(Object.values(figures)) ? [] : said(name, figures, unit, trans);
   return [
