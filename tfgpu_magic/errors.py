@@ -14,12 +14,14 @@ TfGpuError
 """
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from tfgpu_magic.ground import host
 from tfgpu_magic.ground.message import Line, Message, in_a_row, in_lines, msg
 
+Room: TypeAlias = Mapping[str, int | None]
+"""GPUs on which there could be room, by their `allocation.key`, with the bytes that are limited there, or None."""
 NOT_APPLIED = msg("Not applied.")
 NOT_STARTED = msg("Not started.")
 """The verdict on an isolated call that cannot have what it needs."""
@@ -91,15 +93,14 @@ class Refused(TfGpuError, RuntimeError):
     """A policy that is understood and was not applied, not even in part.
 
     Attributes:
-        retryable: the GPUs, by their `allocation.key`, on which it could be had if other processes held less, so that
-            it may be worth waiting.
+        retryable: the GPUs on which it could be had if other processes held less, so that it may be worth waiting.
     """
 
     def __init__(
-        self, reason: Message | str = "", *, verdict: Message | None = NOT_APPLIED, retryable: Sequence[str] = ()
+        self, reason: Message | str = "", *, verdict: Message | None = NOT_APPLIED, retryable: Room | None = None
     ) -> None:
         super().__init__(reason)
-        self.verdict, self.retryable = verdict, retryable
+        self.verdict, self.retryable = verdict, retryable or {}
 
     @property
     def beginning(self) -> Message:

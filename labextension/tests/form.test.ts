@@ -74,6 +74,16 @@ test('that it fits is not said above a warning', () => {
   assert.doesNotMatch(drawn('Attention: GPU 0.', 'warning'), /It fits/);
 });
 
+test('where no GPU can be read, as when the driver has gone, one sentence says so', () => {
+  const gpus = ['0', '1'].map(label => ({ label, name: 'A100', error: 'the driver is not loaded (error 9)' }));
+  const facts = { now: 0, late: '', policy: '', ceiling: '', chooses: true, error: '', asking: false, gpus };
+  const choice = { gpu: ALL, memory: 'limit', amount: 6, unit: '%', grow: false, release: false } as const;
+  const state = { facts, choice, outcome: null, words: 'limit 6%', notice: '', loss: '', done: '' };
+  const shown = text(form(state, {} as Hands, 'GiB', ENGLISH));
+
+  assert.match(shown, /^\s*No GPU can be read now: the driver is not loaded \(error 9\)\.\s*Ask Again\s*$/);
+});
+
 test('a ceiling is told, and what is in force is not said to have been asked for', () => {
   const gpus = [{ label: '0', total: 2 ** 34, free: 2 ** 34, most: 2 ** 30 }];
   const facts = {

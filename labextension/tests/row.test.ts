@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ENGLISH, type Translation } from '../src/view/format';
-import { canEnd, facts, stateText, unusedText, waits } from '../src/view/row';
+import { canEnd, facts, heldText, stateText, unusedText, waits } from '../src/view/row';
 import type { Row } from '../src/view/wire';
 import { GIB, row } from './make';
 
@@ -37,11 +37,16 @@ test('where nothing was ever made, as on the other GPUs of a notebook at work, t
   assert.equal(unusedText(row({ ...never, state: 'busy' }), 10_000, ENGLISH), '');
 });
 
-test('a notebook waits for room until it has it, and both are said with the time', () => {
-  const said = (rest: Partial<Row>): string => facts(row(rest), 'GiB', ENGLISH)[0]?.[1] ?? '';
+test('a notebook waits for room until it has it, and both are said with the time, how much it needs, and no 0.0 that it holds', () => {
+  const said = (rest: Partial<Row>): string => line({ ...rest });
+  const needs = 6.4 * GIB;
 
-  assert.match(said({ waits: 9000 }), /^waits for room since .*:30:00$/);
+  assert.match(said({ waits: 9000 }), /^waits for room, since .*:30$/);
+  assert.match(said({ waits: 9000, until: 10800, needs }), /^waits for 6.4 GiB, until .*:00$/);
+  assert.match(said({ waits: 9000, until: 10800, needs, any_gpu: true }), /^waits for 6.4 GiB on any GPU, until/);
   assert.match(said({ waits: 9000, room: 9900 }), /^has had room since/);
+  assert.equal(heldText(row({ waits: 9000, held: 0 }), 'GiB'), '');
+  assert.equal(heldText(row({ waits: 9000, held: GIB }), 'GiB'), '1.0 GiB');
   assert.deepEqual(
     [waits(row({ waits: 9000 })), waits(row({ waits: 9000, room: 9900 })), waits(row({}))],
     [true, false, false]

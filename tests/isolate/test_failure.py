@@ -124,7 +124,7 @@ ERRORS = [
     TimedOut("It took too long.", seconds=2.5),
     Unpicklable("x cannot be sent.", what="x"),
     Refused(msg("GPU {gpu} is full.", gpu=0).offering(" Fits now:   ", ["growth"])),
-    TooLate("No call can have it.", verdict=NOT_STARTED, retryable=["GPU-1"]),
+    TooLate("No call can have it.", verdict=NOT_STARTED, retryable={"GPU-1": None}),
 ]
 
 

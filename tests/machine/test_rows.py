@@ -450,28 +450,27 @@ def test_where_the_driver_is_read_nothing_changes() -> None:
     assert [(row.gpu.label, row.gpu.error) for row in spoken(uses(7, GIB), snapshot=read).gpus] == [("0", None)]
 
 
-def test_who_waits_for_room_has_a_row_on_each_gpu_that_it_waits_for_and_is_not_unused() -> None:
+def test_who_waits_for_room_has_one_row_more_at_most_says_for_how_much_and_is_not_unused() -> None:
     gpus = tuple(Gpu(index=n, uuid=f"GPU-{n}", total=16 * GIB, used=GIB, free=15 * GIB) for n in range(3))
-    listed = Process("0", 2, "C", GIB, 0, unused=5.0)
+    listed = Process("1", 2, "C", GIB, 0, unused=5.0)
     snapshot = Snapshot(time=100.0, listed_at=90.0, gpus=gpus, processes=(listed,))
     notebooks = {pid: Notebook(path=f"{name}.ipynb", state="busy") for pid, name in ((2, "eval"), (7, "train"))}
 
-    def rows(room: float | None) -> list[tuple[str, str, int | None, float | None, str]]:
-        waits = Waits(("GPU-0", "GPU-1"), 40.0, room)
+    def rows(room: float | None) -> list[tuple[str, str, str, float | None, str]]:
+        waits = Waits(("GPU-0", "GPU-1"), 40.0, room, 1000.0, 6 * GIB, any_gpu=True)
         reports = [Report(pid=pid, summary="", waits=waits) for pid in notebooks]
         reports = [Report.from_json(one.to_json()) for one in reports]
         owners = {2: Owner(pid=2, who="mine", text="eval.ipynb")}
         made = make(snapshot, ProcessFacts(owners=owners, reports=reports, notebooks=notebooks)).processes
         there = (row for row in made if row.owner.who == "mine")
         return [
-            (row.process.gpu, row.owner.text, row.known, row.process.unused, phrases.waits(row)[:5]) for row in there
+            (row.process.gpu, row.owner.text, phrases.held_by(row), row.process.unused, phrases.waits(row)[:-5])
+            for row in there
         ]
 
     assert rows(None) == [
-        ("0", "eval.ipynb", GIB, None, "waits"),
-        ("0", "train.ipynb", 0, None, "waits"),
-        ("1", "eval.ipynb", 0, None, "waits"),
-        ("1", "train.ipynb", 0, None, "waits"),
+        ("1", "eval.ipynb", "1.0 GiB", None, "waits for 6.0 GiB on any GPU until "),
+        ("0", "train.ipynb", "", None, "waits for 6.0 GiB on any GPU until "),
     ]
-    assert {row[-1] for row in rows(99.0)} == {"has h"}
-    assert rows(60.0) == [("0", "eval.ipynb", GIB, 5.0, "")]
+    assert {row[-1] for row in rows(99.0)} == {f"has had room since {phrases.clock(99.0)[:-5]}"}
+    assert rows(60.0) == [("1", "eval.ipynb", "1.0 GiB", 5.0, "")]

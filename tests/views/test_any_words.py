@@ -101,9 +101,9 @@ def any_words() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("words", "gpus", "here"), REFUSED)
-@pytest.mark.parametrize("retryable", [[], ["GPU-0"]])
+@pytest.mark.parametrize("retryable", [{}, {"GPU-0": None}])
 def test_a_refusal_offers_the_same_whatever_its_words(
-    words: str, gpus: Any, here: dict[str, Any], retryable: list[str], monkeypatch: pytest.MonkeyPatch
+    words: str, gpus: Any, here: dict[str, Any], retryable: dict[str, int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = error_of(words, gpus, here)
     if isinstance(error, Refused):

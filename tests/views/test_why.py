@@ -37,8 +37,8 @@ def test_ipython_shows_both_forms() -> None:
     assert set(data) == {"text/plain", "text/html", OFFERS}
     assert data["text/html"].startswith('<div class="tfgpu">')
     line = "%tf_gpu limit 3.8GiB --restart"
-    code = f'<code data-tfgpu-line="{line}" data-tfgpu-restarts>%tf_gpu limit 3.8GiB <span style="white-space: nowrap">'
-    assert f"{code}--restart</span></code>" in data["text/html"]
+    assert f'<code data-tfgpu-line="{line}" data-tfgpu-restarts>{line}</code>' in data["text/html"]
+    assert ".tfgpu-paste code, .tfgpu-paste .tfgpu-offer { white-space: nowrap; }" in data["text/html"]
 
 
 @pytest.mark.parametrize(

@@ -121,8 +121,8 @@ def choose(
         f"The call needs {gpus(count)}, and {have} for it.",
         fit.describe(found, held.processes, names()),
     ]
-    fits = [key(device.gpu) for device in devices if not fit.problems([_emptied(device)])]
-    raise Refused(in_lines(lines), verdict=NOT_STARTED, retryable=fits if len(fits) >= count else ())
+    fits = {key(one.gpu): sum(one.limits) or None for one in devices if not fit.problems([_emptied(one)])}
+    raise Refused(in_lines(lines), verdict=NOT_STARTED, retryable=fits if len(fits) >= count else {})
 
 
 def _emptied(device: Device) -> Device:

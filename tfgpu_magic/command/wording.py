@@ -76,7 +76,7 @@ def in_shell(do: Callable[[], T], line: Callable[..., str]) -> T:
         return do()
     except TfGpuError as error:
         text = Shell(line).text(error.message)
-        retryable = error.retryable if isinstance(error, Refused) else ()
+        retryable = error.retryable if isinstance(error, Refused) else {}
         raise Refused(text, verdict=None, retryable=retryable) from error
 
 

@@ -16,7 +16,7 @@ from tfgpu_magic.claims.allocation import key
 from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.engine import enforcement, other_processes, room
 from tfgpu_magic.engine.enforcement import look_well
-from tfgpu_magic.errors import Refused, TooLate
+from tfgpu_magic.errors import Refused, Room, TooLate
 from tfgpu_magic.frameworks import NAMES
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
@@ -105,18 +105,22 @@ def in_time(
     try:
         if wait is None:
             return attempt()
-        limit, snapshot = units.seconds(wait), see()  # a mistake is told also if there is room
+        by, snapshot = _wait(asked, wait), see()  # a mistake is told also if there is room
         process = _with_frameworks(frameworks, RUNTIME.observe(snapshot.gpus))
         gpus = _attainable(asked, frameworks, snapshot, process)
         if not gpus:
             return attempt()
-        return room.wait_for(attempt, lambda: _plan_now(asked, frameworks, see(), waits=True), gpus, limit)
+        return room.wait_for(attempt, lambda: _plan_now(asked, frameworks, see(), waits=True), gpus, by)
     except TooLate as error:
         raise _in_reach(error, asked, frameworks, see) from None
     except Refused as error:
         if error.retryable:
             error.args = (error.reason.or_waiting(asked),)
         raise
+
+
+def _wait(asked: Policy, limit: float | str) -> room.Wait:
+    return room.Wait(units.seconds(limit), any_gpu=asked.choice is not None and asked.choice.picks)
 
 
 def _in_reach(late: TooLate, asked: Policy, frameworks: Frameworks, see: _See) -> Refused:
@@ -172,7 +176,7 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: _See = l
     gpus = partial(_attainable, asked, frameworks, now, _with_frameworks(frameworks, process))
     if wait:
         attempt = partial(foresee, policy, frameworks, see=see)
-        return room.wait_for(attempt, attempt, gpus(), units.seconds(wait))
+        return room.wait_for(attempt, attempt, gpus(), _wait(asked, wait))
     then = self_report.after_exit(now)
     if intended is not current().asked or not current().judged:  # a configured policy, as far as it is possible by then
         possible = decide(intended, then, process, strict=False)
@@ -369,22 +373,22 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, process: Pr
         raise
 
 
-def _attainable(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, process: ProcessState) -> list[str]:
-    """Return the GPUs, by their `key`, on which a policy could be had if other processes held nothing.
+def _attainable(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, process: ProcessState) -> Room:
+    """Return the GPUs on which a policy could be had if other processes held nothing, as `Refused.retryable`.
 
     They are none if the policy is in force already.
     """
-    found, alone = list[str](), process._replace(claims={}, promises=())
+    found, alone = dict[str, int | None](), process._replace(claims={}, promises=())
     gpus = [gpu if gpu.free is None else gpu._replace(free=gpu.usable) for gpu in snapshot.gpus]
     with contextlib.suppress(Refused):
         while True:
             there = snapshot._replace(gpus=tuple(gpus))
             # Nobody reads its refusal, and so no names.
             would = decide(asked, there, _with_what_waits(alone, there), dict, frameworks=frameworks)
-            new = [one for one in (key(device.gpu) for device in would.devices) if one not in found]
+            new = {key(one.gpu): sum(one.limits) or None for one in would.devices if key(one.gpu) not in found}
             if would.in_force or not new:
                 break
-            found += new
+            found |= new
             gpus = [gpu._replace(free=0) if key(gpu) in new else gpu for gpu in gpus]  # a pick has others to choose
     return found
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tfgpu_magic.claims.ledger import LEDGER
-from tfgpu_magic.errors import Refused
+from tfgpu_magic.errors import Refused, Room
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.ground import host, phrases
 from tfgpu_magic.ground.answer import Document
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.claims.claim import Page
 
 T = TypeVar("T")
+_Show: TypeAlias = Callable[[Message], object]
 
 TRY_EVERY = 1.0
 """Seconds between two attempts."""
@@ -81,27 +82,27 @@ class Wait:
         limit: seconds that it takes at the most; None has no end.
         show: takes messages on the wait; by default they are shown below the cell.
         job: whether it is that of a job, which is shown once, and not as a wait of this process.
+        any_gpu: whether one GPU will do of those on which there could be room.
     """
 
     def __init__(
-        self, limit: float | None = None, show: Callable[[Message], object] | None = None, *, job: bool = False
+        self, limit: float | None = None, show: _Show | None = None, *, job: bool = False, any_gpu: bool = False
     ) -> None:
         display = ProgressDisplay(host.shell())
         self.limit, self._show = limit, show or display.show_now
-        self._job, self._live = job, display.live and not job
-        self._gpus: tuple[str, ...] = ()
-        self._since: float | None = None
-        self._begun = 0.0
+        self._job, self._live, self._any_gpu = job, display.live and not job, any_gpu
+        self._waits: Waits | None = None
+        self._begun = time.monotonic()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, error: object, *_: object) -> None:
-        if self._since is not None:
+        if self._waits is not None:
             now = time.time()
-            self._report(None if error else Waits(self._gpus, self._since, room=now))
+            self._report(None if error else self._waits._replace(room=now))
             text = "Waited for room from {since} to {end}."
-            self._show(msg(text, since=phrases.clock(self._since), end=phrases.clock(now)))
+            self._show(msg(text, since=phrases.clock(self._waits.since), end=phrases.clock(now)))
 
     def go_on(self, why: Refused) -> float:
         """Show why it goes on, and return the seconds until the next attempt.
@@ -112,30 +113,30 @@ class Wait:
         Raises:
             Refused: it has taken as long as it may.
         """
-        first, gpus = self._since is None, tuple(why.retryable)
-        if self._since is None:
-            self._since, self._begun = time.time(), time.monotonic()
+        before, gpus, now = self._waits, tuple(why.retryable), time.time()
+        waits = before or Waits(since=now, until=None if self.limit is None else now + self.limit)
         left = TRY_EVERY if self.limit is None else self._begun + self.limit - time.monotonic()
-        if first or gpus != self._gpus:
-            self._gpus = gpus
-            self._report(Waits(gpus, self._since))
+        if before is None or gpus != before.gpus:
+            needs = next(iter(why.retryable.values()), None)
+            self._waits = waits._replace(gpus=gpus, needs=needs, any_gpu=self._any_gpu and len(gpus) > 1)
+            self._report(self._waits)
         LEDGER.want(gpus)
         if self.limit is not None and left <= 0:
             over = msg("There was no room within {time}.", time=phrases.seconds(self.limit))
             reason = in_a_row([over, why.reason.alone]).then(why.reason.ways)
             raise Refused(reason, verdict=why.verdict, retryable=why.retryable)
-        if first or self._live:
-            head = in_a_row([self._head(self._since, left), _ENDS])
+        if before is None or self._live:
+            head = in_a_row([self._head(waits, left), _ENDS])
             self._show(in_lines([head, why.reason.alone, _ORDER if self.limit else None]))
         return min(left, TRY_EVERY)
 
-    def _head(self, since: float, left: float) -> Message:
-        begun = phrases.clock(since)
-        if self.limit is None:
+    def _head(self, waits: Waits, left: float) -> Message:
+        begun = phrases.clock(waits.since)
+        if self.limit is None or waits.until is None:
             return msg("Waiting for room since {since}.", since=begun)
         full = int(_BAR * (1 - left / self.limit))
         bar = f" {'█' * full}{'░' * (_BAR - full)}" if self._live else ","
-        end = phrases.clock(since + self.limit)
+        end = phrases.clock(waits.until)
         return msg("Waiting for room since {since}{bar} until {end} at the latest.", since=begun, bar=bar, end=end)
 
     def _report(self, waits: Waits | None) -> None:
@@ -144,20 +145,20 @@ class Wait:
             host.announce()
 
 
-def wait_for(attempt: Callable[[], T], check: Callable[[], object], gpus: Sequence[str], limit: float) -> T:
+def wait_for(attempt: Callable[[], T], check: Callable[[], object], gpus: Room, by: Wait) -> T:
     """Return what `attempt` returns as soon as there is room, and nobody who came first waits for one of these GPUs.
 
     Args:
         attempt: does what needs the room.
         check: raises `Refused` if there is no room, and does nothing else.
-        gpus: the GPUs that it may need, by their `allocation.key`.
-        limit: seconds to wait at the most.
+        gpus: the GPUs that it may need.
+        by: how it waits.
 
     Raises:
         Refused: there was no room in time, or the wait was interrupted in a notebook or a session; or nobody's giving
             way would help.
     """
-    with LEDGER.queued("wait", gpus) as number, Wait(limit) as wait:
+    with LEDGER.queued("wait", gpus) as number, by as wait:
         while True:
             try:
                 with _interruptible():
@@ -175,7 +176,7 @@ def wait_for(attempt: Callable[[], T], check: Callable[[], object], gpus: Sequen
                 time.sleep(wait.go_on(why))
 
 
-def is_first(page: Page, number: int, gpus: Sequence[str]) -> bool:
+def is_first(page: Page, number: int, gpus: Collection[str]) -> bool:
     """Renew a claim to one of these GPUs, and return whether nobody who came first waits for one of them.
 
     It has to be called at least every `claim.ABSENT` seconds: else the claim is passed over.

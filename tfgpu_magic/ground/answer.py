@@ -190,7 +190,7 @@ def _gpu(row: GpuRow, *, none: str) -> list[str]:
 def _process(row: ProcessRow, now: float, *, policy: bool) -> list[list[str]]:
     owner, process = phrases.owner(row, now, longest=_LONGEST), row.process
     asked = phrases.plain(row.use.policy) if policy else ""
-    line = [process.gpu, phrases.pid(row), process.kind or "-", owner, phrases.with_unit(process.held), asked]
+    line = [process.gpu, phrases.pid(row), process.kind or "-", owner, phrases.held_by(row), asked]
     return [line, *(["", "", "", f"  {words}", "", ""] for words in phrases.details(row))]
 
 

@@ -41,11 +41,17 @@ class Waits(NamedTuple):
         gpus: the GPUs that it waits for, by UUID.
         since: since when it waits for room, in seconds since the epoch.
         room: when it had room, in seconds since the epoch; None while it waits.
+        until: when the wait ends at the latest, in seconds since the epoch; None if it has no end.
+        needs: bytes that it waits for on a GPU; None if that is not known.
+        any_gpu: whether one of several GPUs will do.
     """
 
     gpus: Sequence[str] = ()
     since: float = 0.0
     room: float | None = None
+    until: float | None = None
+    needs: int | None = None
+    any_gpu: bool = False
 
 
 waits: Waits | None = None

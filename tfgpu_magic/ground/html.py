@@ -58,9 +58,10 @@ _STYLE = """
 .tfgpu-others { background: repeating-linear-gradient(90deg, var(--rest) 0 2px, transparent 2px 4px); }
 .tfgpu-free { background: transparent; min-width: 0; }
 .tfgpu.tfgpu table .tfgpu-fact { width: 1%; white-space: nowrap; }
+.tfgpu-paste code, .tfgpu-paste .tfgpu-offer { white-space: nowrap; }
 @container (max-width: 30em) {
   .tfgpu.tfgpu table .tfgpu-paste, .tfgpu.tfgpu table .tfgpu-paste + td { display: block; }
-  .tfgpu.tfgpu table .tfgpu-paste { border: 0; padding-bottom: 0; }
+  .tfgpu.tfgpu table .tfgpu-paste { border: 0; padding-bottom: 0; overflow-x: auto; }
   .tfgpu.tfgpu table th, .tfgpu.tfgpu table td { padding: .2em .25em; }
   .tfgpu.tfgpu table .tfgpu-name { min-width: 5em; } }
 """
@@ -121,7 +122,7 @@ def facts(known: Iterable[tuple[str, Sequence[tuple[str, str]]]]) -> str:
 
 
 def to_paste(lead: str, lines: Iterable[tuple[str, str]], runs: Mapping[str, bool]) -> str:
-    """Draw lines to paste with what is to be known of each; the flags of a line do not break behind their hyphens.
+    """Draw lines to paste with what is to be known of each; a line is never broken.
 
     A line that a page can run has attributes for it: the line, and whether it restarts the kernel.
     """
@@ -129,8 +130,7 @@ def to_paste(lead: str, lines: Iterable[tuple[str, str]], runs: Mapping[str, boo
     for line, words in lines:
         restarts = " data-tfgpu-restarts" if runs.get(line) else ""
         code = f'code data-tfgpu-line="{_safe(line)}"{restarts}' if line in runs else "code"
-        whole = re.sub(r"--[a-z-]+", r'<span style="white-space: nowrap">\g<0></span>', _safe(line))
-        first = f'<td class="tfgpu-paste"><{code}>{whole}</code></td><td' if line else '<td colspan="2"'
+        first = f'<td class="tfgpu-paste"><{code}>{_safe(line)}</code></td><td' if line else '<td colspan="2"'
         rows.append(f"{first}>{prose(words)}</td>")
     return _table_without_heads(f"<caption>{_safe(lead)}</caption>", rows)
 
@@ -210,7 +210,7 @@ def _process(row: ProcessRow, now: float) -> str:
     return (
         f'<td class="tfgpu-n">{_safe(row.process.gpu)}</td><td class="tfgpu-n">{phrases.pid(row)}</td>'
         f'<td>{_safe(row.process.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'
-        f'<td class="tfgpu-n">{_safe(phrases.with_unit(row.process.held))}</td>'
+        f'<td class="tfgpu-n">{_safe(phrases.held_by(row))}</td>'
     )
 
 

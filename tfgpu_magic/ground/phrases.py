@@ -57,6 +57,11 @@ def held(gpu: Gpu) -> str:
     return f"{gib(gpu.used)} / {gib(gpu.total).removesuffix('.0')} GiB{f' (your limit{most})' * bool(gpu.limit)}"
 
 
+def held_by(row: ProcessRow) -> str:
+    """Write what a process holds, as `with_unit` does; nothing of one that holds nothing, because it waits for room."""
+    return "" if row.waits and not row.process.held else with_unit(row.process.held)
+
+
 def use(row: GpuRow) -> str:
     """Write this notebook's TensorFlow figures on a GPU: ``in use 31.2  peak 44.9 GiB``; nothing when unknown."""
     line = "  ".join(f"{one.what} {gib(one.size):>4}" for one in row.own.figures if one.framework == TENSORFLOW)
@@ -69,11 +74,13 @@ def details(row: ProcessRow) -> list[str]:
 
 
 def waits(row: ProcessRow) -> str:
-    """Write ``waits for room since 14:02:11``, or ``has had room since 14:06:40``; nothing if neither is so."""
-    if row.waits is None:
+    """Write ``waits for 6.4 GiB on any GPU until 14:32``, or ``has had room since 14:06:40``; else nothing."""
+    if (one := row.waits) is None:
         return ""
-    begun, room = row.waits.since, row.waits.room
-    return f"waits for room since {clock(begun)}" if room is None else f"has had room since {clock(room)}"
+    if one.room is not None:
+        return f"has had room since {clock(one.room)}"
+    what = f"{with_unit(one.needs) if one.needs else 'room'}{' on any GPU' * one.any_gpu}"
+    return f"waits for {what} {f'until {clock(one.until)[:5]}' if one.until else f'since {clock(one.since)[:5]}'}"
 
 
 def parked(row: ProcessRow) -> str:

@@ -142,7 +142,7 @@ def _process(row: ProcessRow, now: float, width: int) -> Text:
     words = (
         phrases.pid(row),
         phrases.owner(row, now, longest=room - max(0, wider)),
-        phrases.gib(row.process.held),
+        phrases.held_by(row).removesuffix(" GiB"),
         "" if in_use is None else phrases.gib(in_use),
         phrases.gib(sum(peaks)) if peaks else "",
         _said(row),
@@ -165,7 +165,10 @@ def _columns(words: tuple[str, str, str, str, str, str], width: int) -> str:
     pid, owner, *figures, policy = words
     room = _owner(width)
     numbers = "".join(f"{figure:>{_FIGURE}}" for figure in figures)
-    return f"{pid:>{_LABEL + _PID}}  {_fitted(owner, room)}{numbers}  {policy}"
+    start = f"{pid:>{_LABEL + _PID}}  {_fitted(owner, room)}{numbers}"
+    if cell_len(policy) > width - cell_len(start) - 2:  # it takes the room of figures that there are none of
+        start = f"{start.rstrip():<{width - cell_len(policy) - 2}}"
+    return f"{start}  {policy}"
 
 
 def _owner(width: int) -> int:

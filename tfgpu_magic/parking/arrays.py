@@ -224,7 +224,7 @@ class MovedArrays:
                         lacking = _put_back(moved, wanted, tell)
                     if lacking is not None:
                         _give_back()  # what was freed, and a framework keeps
-                        time.sleep(wait.go_on(refusal(_no_room(*lacking), retryable=lacking[:1])))
+                        time.sleep(wait.go_on(refusal(_no_room(*lacking), retryable=dict([lacking]))))
         finally:
             _claim({})
             if not self._moved:

@@ -93,9 +93,6 @@ def make(snapshot: Snapshot, facts: ProcessFacts) -> Table:
         rows = list(_rows(listed.get(gpu.label, ()), facts, uses, snapshot.time))
         if foreign or not gpu.listed:
             rows += _self_reported_rows(gpu.label, {row.process.pid for row in rows}, facts, reported, snapshot.time)
-        rows = _with_waits(
-            rows, {pid: one for pid, one in waiting.items() if (gpu.uuid or gpu.label) in one.gpus}, facts, gpu.label
-        )
         rows.sort(key=_largest_first)
         why: _Unlisted = "untold" if foreign or not gpu.listed else "not yet" if gpu.rest([gpu.used_then]) else "never"
         whose = OTHERS if foreign and gpu.listed else UNLISTED[why]  # the note says what others are
@@ -107,7 +104,7 @@ def make(snapshot: Snapshot, facts: ProcessFacts) -> Table:
     unnamed = any(row.owner.who == "unknown" and not row.owner.silent and row.owner.pid for row in processes)
     return Table(
         gpus=tuple(gpus),
-        processes=_toned(processes),
+        processes=_toned(_with_waits(processes, waiting, facts, snapshot.gpus)),
         summary=report.summary if report else "",
         notes=(
             *snapshot.notes,
@@ -229,14 +226,21 @@ def _owner_of(pid: int, facts: ProcessFacts) -> Owner:
 
 
 def _with_waits(
-    rows: Sequence[ProcessRow], waiting: Mapping[int, Waits], facts: ProcessFacts, gpu: str
+    rows: Sequence[ProcessRow], waiting: Mapping[int, Waits], facts: ProcessFacts, gpus: Sequence[Gpu]
 ) -> list[ProcessRow]:
-    """Return the rows of a GPU with who waits for room there; what such a process holds does not count as unused."""
-    there = {row.process.pid: row for row in rows if row.owner.who in ("this", "mine")}
+    """Return the rows, last those of who waits for room, each wait once; what they hold does not count as unused."""
+    found = [row for row in rows if row.process.pid not in waiting or row.owner.who not in _OWN]
     for pid, waits in waiting.items():
-        row = there.get(pid) or ProcessRow(process=Process(gpu, pid, held=0), owner=_owner_of(pid, facts))
-        there[pid] = replace(row, process=row.process._replace(unused=None), waits=waits, spare=False)
-    return [*(row for row in rows if row.process.pid not in there), *there.values()]
+        there = [gpu.label for gpu in gpus if (gpu.uuid or gpu.label) in waits.gpus]
+        own = [row for row in rows if row.process.pid == pid and row.owner.who in _OWN]
+        at = next((row.process.gpu for row in own if row.process.gpu in there), None)
+        if at is None and there:
+            at = there[0]
+            own.append(ProcessRow(process=Process(at, pid, held=0), owner=_owner_of(pid, facts)))
+        for row in own:
+            process, its = row.process._replace(unused=None), waits if row.process.gpu == at else None
+            found.append(replace(row, process=process, waits=its, spare=False))
+    return found
 
 
 def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:

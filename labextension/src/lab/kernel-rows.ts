@@ -1,8 +1,8 @@
 // The rows of this server's kernels: which are whose, what each kernel holds, and since when without use. Pure.
 
-import { ago, withUnit, type Translation, type Unit } from '../view/format';
+import { ago, type Translation, type Unit } from '../view/format';
 import { own } from '../view/model';
-import { beside, parkedText, stateText, waitText } from '../view/row';
+import { beside, heldText, parkedText, stateText, waitTexts } from '../view/row';
 import type { Store } from '../view/store';
 import type { Row, State } from '../view/wire';
 import type { IGpuMemory } from './tokens';
@@ -58,10 +58,11 @@ export function kernels(state: State, unit: Unit, trans: Translation): KernelMem
   return [...byKernel(Object.values(state.rows))].map(([kernel, its]) => {
     const held = its.reduce((sum, row) => sum + (row.held ?? 0), 0);
     const main = its.find(row => !row.child) ?? its[0]!;
+    const waits = its.find(row => row.waits !== undefined) ?? main;
     const unused = since.get(kernel);
     const parts = [
-      waitText(main, trans),
-      its.some(row => row.parked?.size) ? parkedText(its, unit, trans) : withUnit(held, unit),
+      waitTexts(waits, unit, trans).join(' '),
+      its.some(row => row.parked?.size) ? parkedText(its, unit, trans) : heldText({ ...waits, held }, unit),
       unused !== undefined && beside({ ...main, unused }) ? stateText({ ...main, unused }, state.time, trans) : '',
       unused === undefined ? '' : trans.__('unused %1', ago(state.time - unused, trans))
     ];

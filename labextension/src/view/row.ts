@@ -11,6 +11,9 @@ import type { Row } from './wire';
 const SHOWN = 200;
 const SAID = 1000;
 
+/** Pixels that a character of a name and of a state take, and that both have of the narrowest panel's first line. */
+const [WIDE_NAME, WIDE_STATE, NARROW] = [7, 6, 136];
+
 /** Draw a row, unless it is drawn already. */
 export function rowView(entry: Entry, now: number, look: Look): unknown {
   const { row } = entry;
@@ -71,14 +74,25 @@ export function waits(row: Row): boolean {
   return row.waits !== undefined && row.room === undefined;
 }
 
-/** Since when it waits for room, or has had it; nothing of what has not waited lately. */
-export function waitText(row: Row, trans: Translation): string {
-  const since = row.room ?? row.waits;
-  if (since === undefined) {
-    return '';
+/** For how much it waits, and until when; or since when it has had room; nothing of what has not waited lately. */
+export function waitTexts({ waits, room, until, needs, any_gpu }: Row, unit: Unit, trans: Translation): string[] {
+  if (room !== undefined) {
+    return [trans.__('has had room since %1', clock(room))];
   }
-  const time = clock(since);
-  return waits(row) ? trans.__('waits for room since %1', time) : trans.__('has had room since %1', time);
+  if (waits === undefined) {
+    return [];
+  }
+  const size = needs === undefined ? trans.__('room') : withUnit(needs, unit);
+  const time = clock(until ?? waits).replace(/:\d\d$/, '');
+  return [
+    any_gpu ? trans.__('waits for %1 on any GPU', size) : trans.__('waits for %1', size),
+    until === undefined ? trans.__('since %1', time) : trans.__('until %1', time)
+  ];
+}
+
+/** What it holds; nothing of what holds nothing because it waits for room. */
+export function heldText({ waits, held }: Row, unit: Unit): string {
+  return waits !== undefined && !held ? '' : withUnit(held, unit);
 }
 
 interface Seen {
@@ -91,7 +105,9 @@ function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
   const { trans, unit, actions } = look;
   const unused = beside(row) ? unusedText(row, seen.now, trans) : '';
   const quiet = !own(row);
-  const kinds = `${quiet ? ' tfgpu-view-quiet' : ''}${seen.current ? ' tfgpu-view-current' : ''}`;
+  const state = stateText(row, seen.now, trans);
+  const long = WIDE_NAME * row.owner.length + WIDE_STATE * state.length > NARROW;
+  const kinds = `${quiet ? ' tfgpu-view-quiet' : ''}${seen.current ? ' tfgpu-view-current' : ''}${long ? ' tfgpu-view-long' : ''}`;
   const about = title(row, trans);
   const name = html`<bdi>${cut(row.owner, SHOWN)}</bdi>`;
   return html`<li class="tfgpu-view-row${kinds}" data-key=${key} aria-current=${seen.current ? 'true' : nothing}>
@@ -101,10 +117,10 @@ function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
         actions.open && row.path !== undefined
           ? html`<button class="tfgpu-view-owner" type="button" data-do="open" title=${about}>${name}</button>`
           : html`<span class="tfgpu-view-owner" title=${about}>${name}</span>`
-      } <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${stateText(row, seen.now, trans)}</span></span
+      } <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${state}</span></span
     >
     ${buttons(row, actions, trans)}
-    <span class="tfgpu-view-held">${withUnit(row.held, unit)}</span>
+    <span class="tfgpu-view-held">${heldText(row, unit)}</span>
     ${detail(row, unused, look)}
   </li>`;
 }
@@ -208,7 +224,7 @@ const OWN = 'TensorFlow';
 export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
   const { [OWN]: its = {}, ...others } = row.figures ?? {};
   const policy: Fact[] = row.policy ? [['', cut(row.policy, SHOWN)]] : [];
-  const states = [waitText(row, trans), parkedText([row], unit, trans)].filter(Boolean);
+  const states = [...waitTexts(row, unit, trans), parkedText([row], unit, trans)].filter(Boolean);
   const told = (name: string, figures: Record<string, number>): Fact[] =>
     row.parked?.size && allZero(Object.values(figures)) ? [] : said(name, figures, unit, trans);
   return [

@@ -84,6 +84,12 @@ export interface Row {
   waits?: number;
   /** When it had room, in seconds since the epoch; absent while it waits. */
   room?: number;
+  /** When the wait ends at the latest, in seconds since the epoch; absent if it has no end. */
+  until?: number;
+  /** Bytes that it waits for on a GPU; absent if that is not known. */
+  needs?: number;
+  /** Whether one of several GPUs will do. */
+  any_gpu?: true;
   /** The number of its notebook's tone, the same on every GPU and in every view; absent of what is not mine. */
   tone?: number;
   /** Whether it is another notebook of mine that has long been idle and keeps much that it does not use. */

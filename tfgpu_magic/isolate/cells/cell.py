@@ -229,7 +229,7 @@ class Cell:
             return contextlib.nullcontext(Lease(inherited, look() if inherited.requests else None))
         what = allocation.gpus(gpus) if gpus else "GPU memory"
         waiting = msg("Waits for {what}, which other calls of yours have.", what=what)
-        wait = Wait(limit, self._say, job=True) if self._call.detach else Wait(limit)
+        wait = Wait(limit, self._say, job=True) if self._call.detach else Wait(limit, any_gpu=bool(gpus))
         return LEASES.lease(LeaseRequest(policy, gpus, lambda: not self.running.stopped, waiting, wait, not gpus))
 
     def _take(self, outcome: Outcome) -> str:

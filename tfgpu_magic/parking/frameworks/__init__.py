@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tfgpu_magic.errors import Refused, TfGpuError
+from tfgpu_magic.errors import Refused, Room, TfGpuError
 from tfgpu_magic.ground.message import Line, Message, msg
 from tfgpu_magic.ground.units import rounded
 
@@ -19,7 +19,7 @@ UNREADABLE = msg(
 )
 
 
-def refusal(message: Message, *, retryable: Sequence[str] = ()) -> Refused:
+def refusal(message: Message, *, retryable: Room | None = None) -> Refused:
     """Return the error that something cannot be parked, moved or brought back now; the message says why."""
     return Refused(message, verdict=None, retryable=retryable)
 

@@ -33,19 +33,31 @@ export function form(state: Form, hands: Hands, unit: Shown, trans: Translation)
   const { facts } = state;
   return html`${standing(state, hands, trans)}
   ${
-    facts && facts.gpus.length
+    facts && readable(facts)
       ? html`${gpus(state, facts, hands, unit, trans)} ${memories(state, facts, hands, unit, trans)}
         ${wording(state, hands, trans)} ${answer(state, hands, trans)}`
       : nothing
   }`;
 }
 
+/** Whether anything is known of a GPU: nothing is when the driver has gone. */
+export function readable({ gpus }: Facts): boolean {
+  return gpus.some(gpu => gpu.free !== undefined || !gpu.error);
+}
+
 /** How the notebook stands: what is in force, or why nothing can be chosen. */
 function standing({ facts, notice, loss }: Form, { again }: Hands, trans: Translation): unknown {
-  const none = facts && !facts.gpus.length;
+  const none = facts && !readable(facts);
+  const error = facts?.gpus[0]?.error;
   if (notice || none) {
     return html`<p class="tfgpu-choose-notice" role="status">
-        ${notice || facts?.error || trans.__('The kernel sees no GPU, so there is nothing to choose.')}
+        ${
+          notice ||
+          facts?.error ||
+          (error
+            ? trans.__('No GPU can be read now: %1.', error.slice(0, 100))
+            : trans.__('The kernel sees no GPU, so there is nothing to choose.'))
+        }
       </p>
       ${
         none

@@ -14,7 +14,7 @@ import {
   type Reply
 } from '../kernel';
 import { ALL, allowed, converted, measure, read, words, type Choice } from './choice';
-import type { Form } from './form';
+import { readable, type Form } from './form';
 
 /** Milliseconds after a change until the kernel is asked. */
 const PAUSE = 250;
@@ -57,7 +57,7 @@ export class ChooserModel {
   /** Whether what is chosen can be applied now: here, or by a restart; else null. */
   get ready(): 'apply' | 'restart' | null {
     const { facts, notice } = this.form;
-    return !facts?.gpus.length || notice || this.refused ? null : facts.late ? 'restart' : 'apply';
+    return !facts || !readable(facts) || notice || this.refused ? null : facts.late ? 'restart' : 'apply';
   }
 
   dispose(): void {
