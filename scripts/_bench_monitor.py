@@ -126,10 +126,10 @@ def _inside(runs: int) -> dict[str, list[float]]:
     from tfgpu_magic.machine.board.unused import AFTER, IdleTracker
     from tfgpu_magic.machine.driver.nvml import NvmlReader
     from tfgpu_magic.machine.owners.attribution import Owners
-    from tfgpu_magic.machine.owners.holders import TRUSTED_FOR, Holders, users_holder
+    from tfgpu_magic.machine.owners.holders import TRUSTED_FOR, Holders, read_users_holder
     from tfgpu_magic.tell import page_json
     from tfgpu_magic.tell.fetch import BoardContents
-    from tfgpu_magic.tell.tabulate import make
+    from tfgpu_magic.tell.tabulate import make_table
 
     assert os.environ["TFGPU_MAGIC_DIR"]
     pynvml.nvmlInit()
@@ -147,20 +147,20 @@ def _inside(runs: int) -> dict[str, list[float]]:
     source, writer, reader = NvmlReader(), SnapshotWriter(place), SnapshotReader(place)
     past = HistoryWriter(place)
     last = collector.read(source, None, "graphics")
-    ledger, holders, owners, clock = IdleTracker(), Holders(users_holder), Owners(0, trust=math.inf), 0.0
-    last = holders.named(last, clock)
+    ledger, holders, owners, clock = IdleTracker(), Holders(read_users_holder), Owners(0, trust=math.inf), 0.0
+    last = holders.complete(last, clock)
     ledger.step(last._replace(listed_at=time.time() - 2 * AFTER))  # all that hold are counted
 
     def tick(kind: str = "lists") -> None:
         nonlocal last
         last = collector.read(source, last, kind)
         if kind != "memory":
-            last = ledger.step(holders.named(last, clock))
+            last = ledger.step(holders.complete(last, clock))
         writer.publish(last)
         past.add(last)
 
     def look() -> Snapshot:
-        return reader.look().snapshot
+        return reader.read().snapshot
 
     def proc() -> None:
         nonlocal clock
@@ -170,7 +170,9 @@ def _inside(runs: int) -> dict[str, list[float]]:
     def table() -> None:
         snapshot = look()
         known = BoardContents().facts(owners, snapshot, {})
-        page_json.tick(1, 0, page_json.patch({}, cast("dict[str, object]", page_json.state(make(snapshot, known)))))
+        page_json.tick(
+            1, 0, page_json.patch({}, cast("dict[str, object]", page_json.state(make_table(snapshot, known))))
+        )
 
     # What is measured comes second, after itself or what makes it news: whoever comes first after a while pays for
     # cold caches and for the simulated driver's own housekeeping.
@@ -186,7 +188,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
     }
     found = _timed(steps, runs)
     beyond = [tick - loop for tick, loop in zip(found["tick"], found["bare"], strict=True)]
-    return found | {"beyond": beyond, "bytes": [float(len(reader.look().snapshot.to_json()))]}
+    return found | {"beyond": beyond, "bytes": [float(len(reader.read().snapshot.to_json()))]}
 
 
 def _timed(

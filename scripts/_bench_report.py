@@ -65,7 +65,7 @@ def _inside(runs: int, seconds: float) -> dict[str, object]:
     loops = {name: [_round(step, shell, seconds) for _ in range(1 + runs)][1:] for name, step in steps.items()}
     start = time.perf_counter()
     for _ in range(100):
-        self_report.brief()
+        self_report.short_report()
     return {
         "loops": loops,
         "report": (time.perf_counter() - start) * 10,

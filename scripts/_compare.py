@@ -32,7 +32,7 @@ from tests.jupyter import Server, serving
 from tests.slack import SLACK
 from tfgpu_magic import __version__
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.simgpu.demo.machine import KERNEL, named
+from tfgpu_magic.simgpu.demo.machine import KERNEL, as_notebook
 
 PAGE = Path(__file__).parents[1] / "docs" / "comparison.md"
 BEGIN, END = "<!-- scripts/compare writes from here -->\n", "\n<!-- to here -->"
@@ -268,7 +268,7 @@ def ask(peer: Peer, python: Path, *, count: int = VIEWS, window: float = WINDOW)
     """
     with scratch() as folder, Machine.create("2x16GiB") as machine, ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, TFGPU_MAGIC_DIR=f"{folder}/board"))
-        with named(NOTEBOOK):
+        with as_notebook(NOTEBOOK):
             machine.add_neighbour(f"{HELD}@0", name=KERNEL)
         if os.geteuid() == 0:
             machine.add_foreign("5GiB@1", name=f"python {SECRET}")

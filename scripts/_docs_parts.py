@@ -14,7 +14,7 @@ from traitlets.config import Configurable
 
 from scripts import _matrix, _wire
 from scripts._contents import KINDS
-from tfgpu_magic.doctor.checks.table import CHECKS, outcomes
+from tfgpu_magic.doctor.checks.table import CHECKS, declared_outcomes
 from tfgpu_magic.lab.exporter import METRICS
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.policy.settings import TfGpuSettings
@@ -169,7 +169,7 @@ def findings() -> str:
     rows = [
         f"| {'' if number else title} | {one.severity.value} | {_dotted(one.template)} | {_dotted(one.next)} |"
         for title, check in CHECKS.items()
-        for number, one in enumerate(outcomes(check))
+        for number, one in enumerate(declared_outcomes(check))
     ]
     return _table("| about | how serious | what is found | what to do next |", rows)
 

@@ -12,7 +12,7 @@ from nbclient.exceptions import CellExecutionComplete
 from nbclient.util import ensure_async
 
 from scripts._scratch import scratch
-from tfgpu_magic.simgpu.demo.machine import simulated
+from tfgpu_magic.simgpu.demo.machine import simulated_machine
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 _PID = re.compile(r"^ *\d+ +(\d+) +[CGM] |^ *\d+ +running +[\d.]+ s +(\d+) ", re.MULTILINE)
@@ -48,7 +48,7 @@ def run(path: Path) -> Any:
         nbclient.exceptions.CellExecutionError: a cell failed that is not tagged ``raises-exception``.
     """
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]  # nbformat's
-    with simulated() as machine, scratch() as folder:
+    with simulated_machine() as machine, scratch() as folder:
         startup = Path(folder, "profile_default", "startup")
         startup.mkdir(parents=True)
         (startup / "patient.py").write_text(PATIENT)

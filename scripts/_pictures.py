@@ -18,10 +18,10 @@ from tests.browser.test_choose import STREAM
 from tests.browser.unused import unused
 from tests.machine.boards import board_of
 from tests.sizes import GIB
-from tfgpu_magic.ground.host import SIMULATED_USER
+from tfgpu_magic.ground.process_kind import SIMULATED_USER
 from tfgpu_magic.machine.board.history import HISTORY
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.simgpu.demo.machine import OTHER, simulated
+from tfgpu_magic.simgpu.demo.machine import OTHER, simulated_machine
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 SIZE: ViewportSize = {"width": 1240, "height": 740}
@@ -103,7 +103,7 @@ _PAST = ((1, 5, 14, 9, 12), (5, 6, 9, 8, 6), (0, 0, 4, 2, 4), (0, 0, 0, 0, 0))
 def _leave_past(scene: Scene) -> None:
     """Write a history of ten minutes into that of the collector that runs."""
     with board_of(scene.machine, scene.server.home / "board") as place:
-        file = place.path / place.name(HISTORY)
+        file = place.path / place.full_name(HISTORY)
     with file.open("a") as history:
         for second in range(600):
             pairs = zip(scene.machine.gpus(), _PAST, strict=True)
@@ -128,7 +128,7 @@ _CELLS = {
 
 
 def _take_last_cell(browser: Browser, name: str, cells: tuple[str, ...]) -> None:
-    with simulated() as machine, _server(machine) as scene:
+    with simulated_machine() as machine, _server(machine) as scene:
         page = _run_all(browser, scene, "tour.ipynb", cells)
         _last(page).screenshot(path=FOLDER / f"{name}.png", style=_PLAIN)
         page.close()
@@ -146,7 +146,7 @@ _TRACKED = (
 
 
 def _take_track(browser: Browser) -> None:
-    with simulated() as machine, _server(machine) as scene:
+    with simulated_machine() as machine, _server(machine) as scene:
         page = _run_all(browser, scene, "train.ipynb", _TRACKED)
         last = _last(page)
         last.locator(".tfgpu-slots > i").nth(9).hover()  # the values there are shown
@@ -156,8 +156,8 @@ def _take_track(browser: Browser) -> None:
 
 def _take_unused(browser: Browser) -> None:
     with Machine.create("2x16GiB") as machine, _server(machine) as scene:
-        machine.sense(0, celsius=61, watts=68)
-        machine.sense(1, celsius=34, watts=11)
+        machine.set_sensors(0, celsius=61, watts=68)
+        machine.set_sensors(1, celsius=34, watts=11)
         machine.add_foreign("5GiB@1")
         cells = {"eval.ipynb": ("growth", _EVAL), "train.ipynb": ("limit 0=8GiB 1=4GiB", _TRAIN)}
         eval_, train = (scene.notebook(path, f"%tf_gpu {policy}", cell) for path, (policy, cell) in cells.items())

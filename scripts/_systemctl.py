@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from tests.lab.prometheus import UNPACKED
-from tfgpu_magic.ground.host import SIMULATED
+from tfgpu_magic.ground.process_kind import SIMULATED
 
 UNITS = (Path("/etc/systemd/system"), UNPACKED.parents[1] / "lib/systemd/system", Path("/lib/systemd/system"))
 RUNNING = Path("/run/units")

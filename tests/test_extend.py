@@ -54,7 +54,7 @@ class Limited(Novum):
         limits = {} if self.told is None else self.told.limits
         return [
             Pool(self.name, "novum:0", uuid, in_use=96 * MIB, peak=96 * MIB, taken=GIB, limit=limits.get(uuid))
-            for uuid in cuda.shown()
+            for uuid in cuda.visible_gpus()
         ]
 
     def figures(self) -> Any:

@@ -80,7 +80,7 @@ def test_loading_the_extension_imports_nothing_that_its_words_need() -> None:
 
 
 def test_a_first_line_imports_nothing_that_only_others_need() -> None:
-    after = modules_after("import tfgpu_magic.machine.starting")
+    after = modules_after("import tfgpu_magic.machine.collector_start")
 
     assert "tfgpu_magic.ground.snapshot" not in after  # its child begins
     line = modules_after("import tfgpu_magic.notebook.words.table, tfgpu_magic.engine.engine")

@@ -17,8 +17,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tfgpu_magic.ground import host
-from tfgpu_magic.ground.message import Line, Message, in_a_row, in_lines, msg
+from tfgpu_magic.ground import process_kind
+from tfgpu_magic.ground.message import Line, Message, join_lines, msg, paragraph
 
 Room: TypeAlias = Mapping[str, int | None]
 """GPUs on which there could be room, by their `allocation.key`, with the bytes that are limited there, or None."""
@@ -54,7 +54,7 @@ class TfGpuError(Exception):
     def message(self) -> Message:
         """All that is said of it: the verdict, the reason, and the machine."""
         place = f"This was on {self.place}." if self.place else ""
-        return in_lines((in_a_row((self.verdict, self.reason)), place))
+        return join_lines((paragraph((self.verdict, self.reason)), place))
 
     def __str__(self) -> str:
         return str(self.message)
@@ -69,7 +69,7 @@ class TfGpuError(Exception):
         if last is not None:
             last.tb_next = None
         self.__suppress_context__ = True  # what it was raised for is in its text
-        lines: list[str] = host.shell().InteractiveTB.structured_traceback(type(self), self, self.__traceback__)
+        lines: list[str] = process_kind.shell().InteractiveTB.structured_traceback(type(self), self, self.__traceback__)
         return lines
 
 
@@ -105,7 +105,7 @@ class Refused(TfGpuError, RuntimeError):
     @property
     def beginning(self) -> Message:
         """The verdict and the reason alone."""
-        return in_a_row((self.verdict, self.reason.alone))
+        return paragraph((self.verdict, self.reason.without_next))
 
     @property
     def tries(self) -> Sequence[Line]:
@@ -139,7 +139,7 @@ class Unpicklable(TfGpuError, TypeError):
 
     @property
     def value(self) -> Callable[[], Any] | None:
-        """Have what tries again; an error that came as a pickle has none, and may not have been initialised."""
+        """The function that tries again; None in an error that came as a pickle, which may not be initialised."""
         return getattr(self, "_value", None)
 
     @value.setter

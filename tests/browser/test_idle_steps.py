@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 CONFIG = """
 import asyncio, pathlib
 from tfgpu_magic import policy
-from tfgpu_magic.lab import steps
+from tfgpu_magic.lab import idle_actions
 policy.FILE = pathlib.Path({file!r})
-steps.LOOK_EVERY = 60.0  # each look stands for a minute
+idle_actions.LOOK_EVERY = 60.0  # each look stands for a minute
 
 async def run(self):
     while True:
         await asyncio.sleep(0.2)
         try:
-            policy.FILE.with_name("begin").exists() and await self.look()
-        except (steps.PolicyError, steps._UnseenError):  # a test may be writing the file
+            policy.FILE.with_name("begin").exists() and await self.check()
+        except (idle_actions.PolicyError, idle_actions._UnseenError):  # a test may be writing the file
             pass
 
-steps.IdleSteps.run = run
+idle_actions.IdleSteps.run = run
 """
 TOAST = ".Toastify__toast"
 SOON = "const { setInterval } = window; window.setInterval = (does, ms) => setInterval(does, ms === 60000 ? 500 : ms);"

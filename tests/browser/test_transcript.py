@@ -160,7 +160,7 @@ def test_the_panel_and_its_dialogs(scene: Scene, page: Page) -> None:
     train = scene.notebook("train.ipynb", "%tf_gpu visible 0; limit 4GiB", TAKE)
     eval_ = scene.notebook("work/eval.ipynb", HOLD)
     for number, used in enumerate((train, eval_)):
-        scene.machine.sense(number, utilisation=7)
+        scene.machine.set_sensors(number, utilisation=7)
         scene.machine.use(used.pid, 0)
     soon(lambda: {row.owner for row in panel.rows() if row.state.startswith(IDLE)} == {"train.ipynb", "eval.ipynb"}, 60)
     settled = (

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.claims.allocation import ProcessMemory, choose, key, promises, size
-from tfgpu_magic.claims.claim import Claim, Page
+from tfgpu_magic.claims.claim import Claim, LedgerState
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy.decide import decide
@@ -35,7 +35,7 @@ class Machine:
     """
 
     def __init__(self, seed: int) -> None:
-        self.chance, self.page = random.Random(seed), Page()
+        self.chance, self.page = random.Random(seed), LedgerState()
         self.held: dict[tuple[int, str], int] = {}
         self.told = 0
 
@@ -53,7 +53,7 @@ class Machine:
         while True:
             snapshot, words = self.seen(), parse(self.chance.choice(WORDS))
             yield
-            others = self.page.of_others(slot)  # from here on it has the lock
+            others = self.page.other_claims(slot)  # from here on it has the lock
             process = ProcessState(shown=GPUS, given=GPUS, promises=promises(snapshot, others))
             try:
                 plan = decide(words, snapshot, process)
@@ -61,8 +61,8 @@ class Machine:
                 self.told += 1
             else:
                 sizes = plan.claims(())
-                self.page.have(slot, sizes)
-                if (own := self.page.own(slot)) is not None:
+                self.page.set_own(slot, sizes)
+                if (own := self.page.own_claim(slot)) is not None:
                     self.page.change(own.number, pid=slot)
                 for gpu in [gpu for gpu, limit in sizes.items() if limit is not None]:
                     said = [part for note in plan.notes for part in WORDS_OF_TROUBLE if part in str(note)]
@@ -72,13 +72,13 @@ class Machine:
                 self.take(slot, {gpu: (limit or GIB) + CONTEXT for gpu, limit in sizes.items()})
             yield
             if self.chance.random() < 0.5:  # it ends, or restarts
-                self.page.have(slot, {})
+                self.page.set_own(slot, {})
                 self.held = {one: held for one, held in self.held.items() if one[0] != slot}
 
     def call(self, slot: int) -> Iterator[None]:
         """Wait for a GPU in the order of asking, take some of it, and end."""
         while True:
-            number = self.page.number()
+            number = self.page.next_number()
             limits = self.chance.choice(((), (2 * GIB,), (6 * GIB,)))
             self.page.put(Claim(number=number, slot=slot, seen=float("inf")))
             while not self.page.claims[number].had:
@@ -90,13 +90,13 @@ class Machine:
                 asks = Claim(number=number, slot=slot, seen=float("inf"), requested=GPUS)
                 self.page.put(asks)
                 try:
-                    chosen = choose(devices, ProcessMemory(snapshot.processes), self.page.of_calls(), 1)
+                    chosen = choose(devices, ProcessMemory(snapshot.processes), self.page.call_claims(), 1)
                 except Refused:
                     break
                 if chosen is not None and not self.page.waits_behind(number, GPUS):
                     gpu = key(chosen[0].gpu)
                     self.page.put(Claim(number=number, slot=slot, seen=0.0, had={gpu: size(chosen[0])}, pid=slot))
-                    there = [one.had[gpu] for one in self.page.of_calls() if gpu in one.had]
+                    there = [one.had[gpu] for one in self.page.call_claims() if gpu in one.had]
                     assert sum(TOTAL if most is None else most for most in there) <= TOTAL
                     yield
                     self.take(slot, {gpu: size(chosen[0]) or TOTAL})

@@ -19,7 +19,7 @@ from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.notebook.words import table
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.simgpu.demo.machine import KERNEL, named
+from tfgpu_magic.simgpu.demo.machine import KERNEL, as_notebook
 from tfgpu_magic.tell import page_json
 
 machine = machine_of("2x8GiB")
@@ -32,7 +32,7 @@ THEIRS = ("TF_FORCE_GPU_ALLOW_GROWTH", "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CL
 
 @pytest.mark.smoke
 def test_status_names_notebooks_and_says_nothing_of_itself(machine: Machine) -> None:
-    with named("train.ipynb"):
+    with as_notebook("train.ipynb"):
         neighbour = machine.add_neighbour("3GiB@1", name=KERNEL)
     done = tfgpu(machine, "status")
     neighbour.stop()
@@ -178,7 +178,7 @@ def test_an_output_that_takes_no_more_is_told(machine: Machine) -> None:
 
 
 def test_a_name_that_the_output_cannot_write_is_written_as_far_as_it_can(machine: Machine) -> None:
-    with named("Übung.ipynb"):
+    with as_notebook("Übung.ipynb"):
         neighbour = machine.add_neighbour("3GiB@1", name=KERNEL)
     done = tfgpu(machine, "status", env={"PYTHONIOENCODING": "ascii"})
     neighbour.stop()

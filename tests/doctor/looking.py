@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tests.command.shell import TFGPU, Done
 from tests.processes import PATIENCE, QUIET
 from tests.slack import SLACK
-from tfgpu_magic.doctor.checks.table import CHECKS, examine
+from tfgpu_magic.doctor.checks.table import CHECKS, run_check
 from tfgpu_magic.doctor.finding import REPORT
 from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.ground.message import Message
@@ -65,7 +65,7 @@ def look(*names: str, here: Here | None = None) -> Report:
     """Do the checks of these names on the machine that this process is on."""
     here = here or Here()
     known = {check.__name__: check for check in CHECKS.values()}
-    return Report([_row(one) for name in names for one in examine(known[name], here)])
+    return Report([_row(one) for name in names for one in run_check(known[name], here)])
 
 
 def _row(one: Message) -> dict[str, Any]:

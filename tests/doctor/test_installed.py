@@ -110,7 +110,7 @@ def test_the_board_of_all_users_is_told(machine: Machine, tmp_path: Path, monkey
     writer.publish(Snapshot(time=time.time()), due=time.time() + 3600)
     read = look("board")
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(machine_board, "view", lambda: 77)
+        elsewhere.setattr(machine_board, "view_id", lambda: 77)
         other = look("board")
     with monkeypatch.context() as later:
         later.setattr(time, "time", lambda now=time.time: now() + 20)

@@ -22,7 +22,7 @@ from tests.processes import PATIENCE
 from tests.waiting import until
 from tfgpu_magic.doctor import finding as doctor
 from tfgpu_magic.doctor.checks import table
-from tfgpu_magic.doctor.checks.table import CHECKS, examine, outcomes
+from tfgpu_magic.doctor.checks.table import CHECKS, declared_outcomes, run_check
 from tfgpu_magic.doctor.finding import REPORT, outcome
 from tfgpu_magic.doctor.machine import ThisMachine as Here
 from tfgpu_magic.ground.message import Line, Message, Severity, msg
@@ -63,7 +63,7 @@ def test_the_summary_counts_what_needs_attention() -> None:
 
 @pytest.mark.parametrize("title", CHECKS)
 def test_every_outcome_has_room_in_80_columns(title: str) -> None:
-    for one in outcomes(CHECKS[title]):
+    for one in declared_outcomes(CHECKS[title]):
         names = {name for _, name, _, _ in string.Formatter().parse(one.template + one.next) if name}
         long = doctor.text(title, [one(**dict.fromkeys(names, "word " * 40))])
         short = doctor.text(title, [one(**dict.fromkeys(names, "0"))])
@@ -86,7 +86,7 @@ def test_every_outcome_is_of_a_check_is_told_apart_and_says_what_to_do_about_a_f
     silent = {one.name for _, _, one in declared() if one.severity is Severity.FAULT and not one.next}
 
     assert len(names) == len(set(names))
-    assert set(names) <= {one.name for check in CHECKS.values() for one in outcomes(check)}
+    assert set(names) <= {one.name for check in CHECKS.values() for one in declared_outcomes(check)}
     assert silent == {"board.unusable"}  # which is the sentence of another, and says it itself
 
 
@@ -122,11 +122,11 @@ def test_a_check_that_fails_or_hangs_is_told_and_ends_nothing(monkeypatch: pytes
         ended.wait(PATIENCE)
         return []
 
-    (failed,) = examine(fails, Here())
+    (failed,) = run_check(fails, Here())
     monkeypatch.setattr(table, "LONGEST", 0.2)
-    (hung,) = examine(hangs, Here())
+    (hung,) = run_check(hangs, Here())
     monkeypatch.setattr(table, "LONGEST", PATIENCE)
-    (after,) = examine(fails, Here())
+    (after,) = run_check(fails, Here())
     ended.set()
 
     assert (failed.name, failed.facts["why"]) == (table.BROKEN.name, "OSError: the disk is gone")
@@ -142,7 +142,7 @@ def test_a_fact_that_is_a_sentence_or_a_line_stays_one_without_a_home() -> None:
     found = outcome("wrong", Severity.FAULT, "{why} Try {line}.")
     told = found(why=msg("{path} is wrong.", path="/home/maria/file"), line=Line("limit 2GiB"))
 
-    assert REPORT.found(doctor.without(told, ["/home/maria"])) == "~/file is wrong. Try %tf_gpu limit 2GiB."
+    assert REPORT.found(doctor.hide_homes(told, ["/home/maria"])) == "~/file is wrong. Try %tf_gpu limit 2GiB."
 
 
 def test_the_json_has_no_secret_and_no_home(absent: Machine, tmp_path: Path) -> None:

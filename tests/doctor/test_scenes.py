@@ -115,7 +115,7 @@ def test_a_container_without_cudas_library_is_told_its_variable(
 def test_a_cuda_that_hangs_is_given_up(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.hang("cuInit", 3600)
     here = Here()
-    assert here.works
+    assert here.has_gpus
     monkeypatch.setattr(child_process, "PATIENCE", 1.0)
     report = look("cuda", "pids", here=here)
 
@@ -163,7 +163,7 @@ def test_a_tensorflow_that_cannot_be_asked_is_given_up(
     (tmp_path / "tensorflow.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     here = Here()
-    assert here.works
+    assert here.has_gpus
     if "sleep" in code:
         monkeypatch.setattr(child, "IMPORTING", 1.0)
     report = look("tensorflow", here=here)

@@ -126,7 +126,7 @@ def promised() -> list[int]:
     from tfgpu_magic.claims.ledger import LEDGER
     from tfgpu_magic.frameworks import self_report
 
-    found, decided = self_report.claims(self_report.brief()), LEDGER.own()
+    found, decided = self_report.claims(self_report.short_report()), LEDGER.own_claim()
     assert decided is not None
     assert decided.had == found
     return [round((size or 0) / MIB) for size in found.values()]

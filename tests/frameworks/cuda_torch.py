@@ -38,18 +38,18 @@ def steps() -> dict[str, Any]:
     kept: list[Any] = []
 
     def now() -> tuple[int, int]:
-        return torch.cuda.current_device(), len(cuda.contexts())
+        return torch.cuda.current_device(), len(cuda.gpus_in_use())
 
     def take(mebibytes: int, gpu: int = 0) -> str:
         try:
             kept.append(torch.empty(mebibytes * MIB, dtype=torch.uint8, device=f"cuda:{gpu}"))
         except torch.cuda.OutOfMemoryError as error:
-            return "no room" if registry.out_of_memory(error) else repr(error)
+            return "no room" if registry.is_out_of_memory(error) else repr(error)
         return "taken"
 
     tfgpu_magic.apply("limit 2GiB", frameworks="all")
     found: dict[str, Any] = {"under the limit": [take(1024), take(2048)], "GPU and contexts": now()}
-    found["figures"] = [-(one.size // -MIB) for one in registry.figures()[cuda.shown()[0]]]
+    found["figures"] = [-(one.size // -MIB) for one in registry.figures()[cuda.visible_gpus()[0]]]
     found["GPU and contexts after a look"] = now()
     found["another GPU"] = take(1, gpu=1)
     registry.after_cell()

@@ -27,4 +27,6 @@ class Novum(Framework):
     def figures(self) -> dict[str, tuple[Figure, ...]]:
         """Return its figures by the UUID of each GPU."""
         pooled = Figure(framework=self.name, what="pooled", size=768 * MIB, taken=True)
-        return {uuid: (pooled, Figure(framework=self.name, what="live", size=0, used=True)) for uuid in cuda.shown()}
+        return {
+            uuid: (pooled, Figure(framework=self.name, what="live", size=0, used=True)) for uuid in cuda.visible_gpus()
+        }

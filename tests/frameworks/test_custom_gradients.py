@@ -34,7 +34,7 @@ def test_a_gradient_that_cannot_be_read_hides_no_other(monkeypatch: pytest.Monke
         module = ModuleType(name)
         vars(module).update(members)
         monkeypatch.setitem(sys.modules, f"tensorflow.python.{name}", module)
-    custom_gradients.leave_to_graphs()
+    custom_gradients.move_to_graphs()
 
     assert entries["CustomGradient-1"]["type"] is broken
     assert entries["CustomGradient-2"]["type"] is not gradient

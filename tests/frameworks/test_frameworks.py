@@ -57,7 +57,7 @@ def test_a_new_framework_is_seen_in_text_html_the_message_and_the_panel() -> Non
 def test_one_that_sleeps_or_fails_says_nothing_and_costs_the_others_nothing(
     other: Novum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tfgpu_magic.frameworks.cuda.shown", lambda: ("GPU-1",))
+    monkeypatch.setattr("tfgpu_magic.frameworks.cuda.visible_gpus", lambda: ("GPU-1",))
     monkeypatch.setattr(registry, "FRAMEWORKS", (other, Novum()))
 
     assert [(uuid, {one.framework for one in its}) for uuid, its in registry.figures().items()] == [
@@ -130,5 +130,5 @@ def test_a_fraction_of_what_cuda_counts_is_the_limit_that_was_asked(
     monkeypatch.setattr(registry, "pools", lambda: [now])
 
     gpu = Gpu(index=0, uuid="GPU-0")
-    assert not registry.changed([FrameworkPlan(framework="PyTorch", devices=(Device(gpu, (limit,)),))])
-    assert registry.changed([FrameworkPlan(framework="PyTorch", devices=(Device(gpu, (limit * 9 // 10,)),))])
+    assert not registry.changed_limits([FrameworkPlan(framework="PyTorch", devices=(Device(gpu, (limit,)),))])
+    assert registry.changed_limits([FrameworkPlan(framework="PyTorch", devices=(Device(gpu, (limit * 9 // 10,)),))])

@@ -96,7 +96,7 @@ def test_with_preallocation_off_it_grows_and_the_fraction_is_a_cap() -> None:
     size, error = fill()
 
     assert part(0.2) - 64 * MIB < size <= held()[0] - CONTEXT <= part(0.2)
-    assert registry.out_of_memory(error), error
+    assert registry.is_out_of_memory(error), error
     assert registry.shortage(error) == Shortage(framework="JAX", size=64 * MIB)
 
 

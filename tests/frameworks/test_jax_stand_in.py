@@ -20,7 +20,7 @@ from tfgpu_magic.frameworks.jax.settings import (
     PREALLOCATE,
     own_fraction,
     remarks,
-    uncapped,
+    uncapped_allocator,
     variables,
 )
 from tfgpu_magic.ground.report import Figure
@@ -69,7 +69,7 @@ WITHOUT_A_POOL = (
 def test_its_figures_are_those_of_gpus_that_it_has_taken_memory_of(
     bridge: dict[str, Any], figures: dict[str, tuple[Figure, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda, "shown", lambda: ("GPU-1", "GPU-2"))
+    monkeypatch.setattr(cuda, "visible_gpus", lambda: ("GPU-1", "GPU-2"))
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", SimpleNamespace(**bridge))
 
     assert registry.figures() == figures
@@ -129,4 +129,4 @@ def test_growth_without_a_limit_is_capped_by_jax_itself_and_that_is_said() -> No
     ],
 )
 def test_an_allocator_that_no_fraction_limits_is_named(environment: dict[str, str], found: str | None) -> None:
-    assert uncapped(environment) == found
+    assert uncapped_allocator(environment) == found

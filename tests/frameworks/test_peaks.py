@@ -198,7 +198,7 @@ def test_jax_tells_a_peak_only_where_it_is_higher_than_before_and_that_is_said(
     bridge = ModuleType("jax._src.xla_bridge")
     bridge._backends = {"cuda": SimpleNamespace(local_devices=lambda: [device])}  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
-    monkeypatch.setattr(cuda, "shown", lambda: ("GPU-a",))
+    monkeypatch.setattr(cuda, "visible_gpus", lambda: ("GPU-a",))
 
     with tfgpu_magic.measure(driver=False) as low:
         stats["bytes_in_use"] = 3 * MIB

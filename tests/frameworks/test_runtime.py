@@ -40,7 +40,7 @@ def test_after_a_change_that_failed_the_users_own_value_can_be_restored(changes:
 def test_what_the_user_sets_after_a_change_is_their_own(changes: EnvironmentChanges) -> None:
     os.environ[SHOWN] = "3"
 
-    assert changes.outside()[SHOWN] == "3"
+    assert changes.users_variables()[SHOWN] == "3"
     changes.write({})
     assert os.environ[SHOWN] == "3"
 
@@ -48,7 +48,7 @@ def test_what_the_user_sets_after_a_change_is_their_own(changes: EnvironmentChan
 def test_cuda_is_asked_once_of_the_same_gpus_and_anew_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SHOWN, raising=False)
     runtime, answers = Runtime(), iter(["GPU-2", "GPU-4"])
-    monkeypatch.setattr(cuda, "shown_with", lambda *_, **__: (next(answers),))
+    monkeypatch.setattr(cuda, "visible_gpus_with", lambda *_, **__: (next(answers),))
 
     def shown(*uuids: str) -> tuple[str, ...] | None:
         """Return what CUDA would show of GPUs that differ, so that only CUDA knows their order."""

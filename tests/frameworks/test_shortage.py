@@ -7,7 +7,7 @@ import pytest
 from tests.frameworks.novum import Novum
 from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks import registry
-from tfgpu_magic.frameworks.shortage import Shortage, bytes_in
+from tfgpu_magic.frameworks.shortage import Shortage, parse_size
 
 NODE = "{{function_node __wrapped__%s_device_/job:localhost/replica:0/task:0/device:GPU:%d}} "
 GPU, CPU = "/job:localhost/replica:0/task:0/device:GPU:1", "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -112,7 +112,7 @@ def test_what_an_error_says_of_memory(text: str, said: Shortage | None, monkeypa
 
     assert registry.shortage(RuntimeError(text)) == said
     if said is not None:
-        assert registry.out_of_memory(RuntimeError(text)) == (said.kind != "library")
+        assert registry.is_out_of_memory(RuntimeError(text)) == (said.kind != "library")
 
 
 def test_what_says_that_a_gpu_has_no_memory_left() -> None:
@@ -124,7 +124,7 @@ def test_what_says_that_a_gpu_has_no_memory_left() -> None:
         "zoom must be positive": False,
     }
 
-    assert {text: registry.out_of_memory(RuntimeError(text)) for text in texts} == texts
+    assert {text: registry.is_out_of_memory(RuntimeError(text)) for text in texts} == texts
 
 
 def test_the_framework_that_raised_it_is_asked_first() -> None:
@@ -169,4 +169,4 @@ def test_the_drivers_words_count_only_from_a_framework(text: str) -> None:
     ],
 )
 def test_sizes_as_frameworks_write_them(text: str, size: int | None) -> None:
-    assert bytes_in(text) == size
+    assert parse_size(text) == size

@@ -106,7 +106,7 @@ def test_a_limit_that_could_not_be_left_for_cudas_start_is_left_at_the_next_word
     framework.configure(limited("0.25"))
     framework.configure(limited("0.25"))
 
-    assert told == [framework._tell_at_start]
+    assert told == [framework._set_all_at_start]
 
 
 @pytest.mark.parametrize("release", ["2.6", "2.9"])
@@ -119,12 +119,12 @@ def test_to_2_9_neither_a_limit_nor_a_look_moves_the_current_gpu_or_makes_a_cont
     framework.configure(limited("0.25", "0.5"))
 
     assert [pool.limit for pool in framework.pools()] == [torch.cuda.get_device_properties(0).total_memory // 4]
-    assert (torch.cuda.current_device(), cuda.contexts(), fractions(torch)) == (0, uuids()[:1], [0.25, 1.0])
+    assert (torch.cuda.current_device(), cuda.gpus_in_use(), fractions(torch)) == (0, uuids()[:1], [0.25, 1.0])
 
     kept.append(torch.zeros(3 * GIB, "cuda:1"))  # a cell has used the second GPU
     framework.after_cell()
 
-    assert (torch.cuda.current_device(), cuda.contexts(), fractions(torch)) == (0, uuids(), [0.25, 0.5])
+    assert (torch.cuda.current_device(), cuda.gpus_in_use(), fractions(torch)) == (0, uuids(), [0.25, 0.5])
 
     framework.configure(FrameworkPlan(framework="PyTorch"))
 
@@ -170,7 +170,7 @@ def test_a_gpu_that_the_plan_did_not_see_has_the_smallest_share() -> None:
     torch, shown = stand_in(), ("GPU-new", uuids()[0])
     torch.cuda._lazy_init()
 
-    with mock.patch.object(cuda, "shown", return_value=shown):
+    with mock.patch.object(cuda, "visible_gpus", return_value=shown):
         Torch().configure(limited("0.5", "0.25"))
 
     assert fractions(torch) == [0.25, 0.5]
@@ -218,4 +218,4 @@ def test_a_limit_that_pytorch_would_not_heed_is_refused_and_a_configured_one_is_
 def test_from_2_10_on_a_fraction_makes_no_context(monkeypatch: pytest.MonkeyPatch, version: str, moves: bool) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__=version))
 
-    assert framework._moves() is moves
+    assert framework._makes_context() is moves

@@ -52,7 +52,7 @@ def _fill(module: str, words: str) -> tuple[tuple[Figure, ...], bool, int | None
         while True:
             kept.append(_torch_array() if module == "torch" else jax_on_machine.array(256))
     except Exception as error:
-        full = registry.out_of_memory(error)
+        full = registry.is_out_of_memory(error)
     [figures] = registry.figures().values()
     own = [process.held for process in tfgpu_magic.look().processes if process.pid == os.getpid()]
     return figures, full, own[0] if own else None, context_bytes(plan.devices[0].gpu.total or 0)

@@ -82,7 +82,7 @@ def test_the_live_table_shows_a_kernel_with_both_accounts() -> None:
     if row.held is not None:  # a container's driver may not list it
         assert abs(row.held - size) < 64 * MIB
     assert row.use is not None
-    assert 256 * MIB <= (row.use.used or 0) < 320 * MIB
+    assert 256 * MIB <= (row.use.in_use or 0) < 320 * MIB
     assert row.use.policy == "limit 2 GiB"
 
 
@@ -128,7 +128,7 @@ def _seen_live() -> tuple[ProcessRow, int]:
     watcher = Watcher(kernel=os.getpid(), report=self_report.report)
     watcher.watch.wait(30)
     time.sleep(15)  # lists are read more rarely where they are slow
-    (row,) = [row for row in watcher.see().processes if row.owner.who == "this"]
+    (row,) = [row for row in watcher.read().processes if row.owner.who == "this"]
     watcher.close()
     assert kept.shape[0]
     return row, held()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.sizes import GIB, MIB
-from tfgpu_magic.claims.allocation import ProcessMemory, choose, lowered, places, settle
+from tfgpu_magic.claims.allocation import ProcessMemory, capacity, capped_to_free, choose, resolve
 from tfgpu_magic.claims.claim import Claim
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
@@ -124,7 +124,7 @@ def test_what_calls_have_taken_is_known_by_their_pids_or_where_those_are_another
 ) -> None:
     strangers = frozenset(row.pid for row in processes if row.pid >= STRANGE)
 
-    assert ProcessMemory(processes, strangers).of(claims, gpu()) == [gib * GIB for gib in taken]
+    assert ProcessMemory(processes, strangers).held_by(claims, gpu()) == [gib * GIB for gib in taken]
 
 
 def test_what_calls_have_taken_is_known_together_where_the_driver_tells_it_of_none() -> None:
@@ -133,8 +133,8 @@ def test_what_calls_have_taken_is_known_together_where_the_driver_tells_it_of_no
     alone = ProcessMemory([holds(0, 7, None), holds(0, 8, None)])
     beside = ProcessMemory([*alone.processes, holds(0, 9, None)])
 
-    assert sum(alone.of(claims, used)) == 3 * GIB
-    assert beside.of(claims, used) == [0, 0]
+    assert sum(alone.held_by(claims, used)) == 3 * GIB
+    assert beside.held_by(claims, used) == [0, 0]
 
 
 def test_a_refusal_names_who_is_in_the_way_on_each_gpu() -> None:
@@ -165,7 +165,7 @@ def test_a_refusal_names_who_is_in_the_way_on_each_gpu() -> None:
     ],
 )
 def test_as_many_calls_have_room(devices: list[Device], claims: list[Claim], count: int, calls: int) -> None:
-    assert places(devices, claims, count) == calls
+    assert capacity(devices, claims, count) == calls
 
 
 def snapshot(*gpus: Gpu) -> Snapshot:
@@ -192,7 +192,7 @@ def test_what_the_driver_keeps_is_nobodys_share() -> None:
     kept = gpu(free=7.5)._replace(reserved=GIB // 2)
 
     assert limits("limit 25%", kept) == [(0, (int(7.5 * GIB / 4) - CONTEXT,))]
-    assert places(candidates(NOTHING, parse("limit 25%"), snapshot(kept)), [], 1) == 4
+    assert capacity(candidates(NOTHING, parse("limit 25%"), snapshot(kept)), [], 1) == 4
 
 
 def test_nothing_left_beside_the_context_is_refused_and_says_why() -> None:
@@ -225,7 +225,7 @@ def test_each_mig_instance_is_leased_by_itself() -> None:
     found = candidates(NOTHING, parse("growth"), snapshot(parent, *instances))
 
     assert [one.gpu.uuid for one in found] == ["MIG-0", "MIG-1"]
-    assert str(settle(parse("growth"), found[1:])) == "visible MIG-1; growth"
+    assert str(resolve(parse("growth"), found[1:])) == "visible MIG-1; growth"
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_each_mig_instance_is_leased_by_itself() -> None:
 def test_the_policy_of_the_process_names_its_gpus_and_bytes(words: str, gpus: list[int], settled: str) -> None:
     devices = {one.gpu.index: one for one in candidates(NOTHING, parse(words), snapshot(*map(gpu, range(4))))}
 
-    assert str(settle(parse(words), [devices[index] for index in gpus])) == settled
+    assert str(resolve(parse(words), [devices[index] for index in gpus])) == settled
 
 
 @pytest.mark.parametrize(
@@ -258,4 +258,4 @@ def test_the_policy_of_the_process_names_its_gpus_and_bytes(words: str, gpus: li
 def test_a_limit_that_is_grown_into_can_be_lowered_to_what_is_free(words: str, limits: list[int]) -> None:
     (device,) = candidates(NOTHING, parse(words), snapshot(gpu(free=1)))
 
-    assert list(lowered(device).limits) == limits
+    assert list(capped_to_free(device).limits) == limits

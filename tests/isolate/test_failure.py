@@ -123,7 +123,7 @@ ERRORS = [
     WorkerDied("It was stopped.", status=-9, stopped=True),
     TimedOut("It took too long.", seconds=2.5),
     Unpicklable("x cannot be sent.", what="x"),
-    Refused(msg("GPU {gpu} is full.", gpu=0).offering(" Fits now:   ", ["growth"])),
+    Refused(msg("GPU {gpu} is full.", gpu=0).with_tries(" Fits now:   ", ["growth"])),
     TooLate("No call can have it.", verdict=NOT_STARTED, retryable={"GPU-1": None}),
 ]
 

@@ -25,12 +25,12 @@ from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.claims import claim as claim_module
 from tfgpu_magic.claims import ledger as ledger_module
-from tfgpu_magic.claims.claim import ABSENT, Claim, Page
+from tfgpu_magic.claims.claim import ABSENT, Claim, LedgerState
 from tfgpu_magic.claims.ledger import ClaimLedger
 from tfgpu_magic.engine import other_processes, room
 from tfgpu_magic.engine.room import Wait
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.ground import host
+from tfgpu_magic.ground import process_kind
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.isolate import leasing
 from tfgpu_magic.isolate.leasing import Abandoned, Lease, LeaseRequest, Leases
@@ -91,14 +91,14 @@ def waits(led: Leases, callers: int) -> None:
 
 
 def entries(led: Leases) -> list[Claim]:
-    with led._ledger.turn() as page:
-        return list(page.claims.values())
+    with led._ledger.transaction() as state:
+        return list(state.claims.values())
 
 
 def another_waits(led: Leases, seen: float) -> None:
     """Have a call of another process wait for both GPUs, which has looked into the table then."""
-    with led._ledger.turn() as page:
-        page.put(Claim(number=page.number(), slot=99, seen=seen, requested=("GPU-0", "GPU-1")))
+    with led._ledger.transaction() as state:
+        state.put(Claim(number=state.next_number(), slot=99, seen=seen, requested=("GPU-0", "GPU-1")))
 
 
 def test_those_who_wait_for_the_same_are_served_in_the_order_in_which_they_came(two_gpus: Leases) -> None:
@@ -147,13 +147,13 @@ def test_who_waits_long_keeps_the_place_while_the_process_looks_after_it(
     until(lambda: first.has)
     second = Caller(two_gpus, "second")
     waits(two_gpus, 2)
-    with two_gpus._ledger.turn() as page:
-        page.claims[2] = replace(page.claims[2], seen=time.monotonic() - ABSENT)  # as if it had waited so long
+    with two_gpus._ledger.transaction() as state:
+        state.claims[2] = replace(state.claims[2], seen=time.monotonic() - ABSENT)  # as if it had waited so long
 
     def keeps_its_place() -> bool:
-        page = two_gpus._ledger.read()
-        page.put(replace(page.claims[2], number=3))
-        return page.waits_behind(3, ["GPU-0"])
+        state = two_gpus._ledger.read()
+        state.put(replace(state.claims[2], number=3))
+        return state.waits_behind(3, ["GPU-0"])
 
     until(keeps_its_place)
     for caller in (second, first):
@@ -201,9 +201,9 @@ def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monke
     until(lambda: parent.has)
     (entry,) = entries(two_gpus)
     another_waits(two_gpus, seen=time.monotonic() + 60)  # for the parent: nobody in it may wait behind that one
-    with two_gpus._ledger.turn() as page:
-        page.change(entry.number, pid=os.getpid())
-    monkeypatch.setattr(host, "in_worker", True)
+    with two_gpus._ledger.transaction() as state:
+        state.change(entry.number, pid=os.getpid())
+    monkeypatch.setattr(process_kind, "in_worker", True)
 
     child, other = Caller(two_gpus, "child", words="visible 0"), Caller(two_gpus, "other", words="visible 1")
     until(lambda: child.has and other.has)
@@ -219,13 +219,13 @@ class Interrupted(ClaimLedger):
         self._left, self._late = turn, late
 
     @contextlib.contextmanager
-    def turn(self, timeout: float | None = None) -> Iterator[Page]:
+    def transaction(self, timeout: float | None = None) -> Iterator[LedgerState]:
         self._left -= 1
         now = self._left == 0
         if now and not self._late:
             signal.raise_signal(signal.SIGINT)
-        with super().turn(timeout) as page:
-            yield page
+        with super().transaction(timeout) as state:
+            yield state
         if now and self._late:
             signal.raise_signal(signal.SIGINT)
 
@@ -239,15 +239,15 @@ def test_an_interrupt_leaves_no_call_in_the_book_whenever_it_comes(two_gpus: Lea
 
     with contextlib.suppress(KeyboardInterrupt), led.lease(LeaseRequest(NOTHING, 2)):
         pass
-    with book.turn() as page:
+    with book.transaction() as page:
         left = [entry for entry in page.claims.values() if entry.had]
     caller = Caller(led, "next", gpus=2)
     until(lambda: caller.has)
     caller.end()
 
     assert left == []  # which other processes would wait for
-    with book.turn() as page:
-        assert page.claims == {}
+    with book.transaction() as state:
+        assert state.claims == {}
 
 
 @pytest.fixture
@@ -312,8 +312,8 @@ OTHER = """
     from tfgpu_magic.claims.ledger import ClaimLedger
 
     book = ClaimLedger()
-    with book.turn() as page:
-        ticket = page.number()
+    with book.transaction() as page:
+        ticket = page.next_number()
         page.put(Claim(number=ticket, slot=book.slot, seen=time.monotonic(), had={"GPU-0": None}))
     print(book.slot, ticket, flush=True)
     sys.stdin.read()
@@ -323,7 +323,7 @@ WORKER = """
     from tfgpu_magic.claims.ledger import ClaimLedger
 
     book = ClaimLedger()
-    with book.turn() as page:
+    with book.transaction() as page:
         seen = book._pid(page.claims[{number}].slot)
         page.change({number}, worker=book.slot)
     print(book.slot, seen, flush=True)
@@ -343,19 +343,19 @@ def other(code: str = OTHER, command: tuple[str, ...] = ()) -> Iterator[tuple[su
 
 def write(book: ClaimLedger, had: dict[str, int | None] = {}) -> None:  # noqa: B006  nobody changes it
     """Write a call of this process into a book, with what it has."""
-    with book.turn() as page:
-        page.put(Claim(number=page.number(), slot=book.slot, seen=time.monotonic(), had=had))
+    with book.transaction() as state:
+        state.put(Claim(number=state.next_number(), slot=book.slot, seen=time.monotonic(), had=had))
 
 
 def claims(book: ClaimLedger) -> list[dict[str, int | None]]:
     """Return what each call has."""
-    with book.turn() as page:
-        return [{**claim.had} for claim in page.of_calls()]
+    with book.transaction() as state:
+        return [{**claim.had} for claim in state.call_claims()]
 
 
 def pids(book: ClaimLedger) -> list[int | None]:
     """Return the process of each call."""
-    return [claim.pid for claim in book.read().of_calls()]
+    return [claim.pid for claim in book.read().call_claims()]
 
 
 def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared: ClaimLedger) -> None:
@@ -363,26 +363,26 @@ def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared:
     with other() as (process, slot, _):
         assert slot != shared.slot
         assert claims(shared) == [WHOLE]
-        with shared.turn() as page:
+        with shared.transaction() as page:
             ended = page.ended
         process.kill()
         process.wait()
 
         assert claims(shared) == []
-        with shared.turn() as page:
-            assert page.ended == ended + 1
-            assert list(page.claims) == [1]
+        with shared.transaction() as state:
+            assert state.ended == ended + 1
+            assert list(state.claims) == [1]
 
 
 def test_a_report_that_began_while_a_line_decided_leaves_its_claim_alone(shared: ClaimLedger) -> None:
     shared.deciding.append(None)
-    with shared.turn() as page:
-        page.have(shared.slot, {"GPU-0": GIB})
-    before = shared.own()  # the report is made now: the policy is not applied yet, and it has nothing
+    with shared.transaction() as state:
+        state.set_own(shared.slot, {"GPU-0": GIB})
+    before = shared.own_claim()  # the report is made now: the policy is not applied yet, and it has nothing
     shared.deciding.pop()
     shared.renew(before, {})
 
-    claim = shared.own()
+    claim = shared.own_claim()
     assert claim is not None
     assert claim.had == {"GPU-0": GIB}
 
@@ -391,8 +391,8 @@ def test_a_child_that_was_forked_has_none_of_its_parents_calls(shared: ClaimLedg
     write(shared)
     if not (child := os.fork()):
         shared.forget()
-        with shared.turn() as page:
-            os._exit(sum(entry.slot == shared.slot for entry in page.claims.values()))
+        with shared.transaction() as state:
+            os._exit(sum(entry.slot == shared.slot for entry in state.claims.values()))
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
@@ -437,8 +437,8 @@ def test_without_a_directory_each_process_has_a_book_of_its_own(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("TFGPU_MAGIC_DIR", "/dev/null/nowhere")
-        with shared.turn() as page:
-            page.put(Claim(number=7, slot=shared.slot, seen=0.0, had=WHOLE))
+        with shared.transaction() as state:
+            state.put(Claim(number=7, slot=shared.slot, seen=0.0, had=WHOLE))
         assert claims(shared) == [WHOLE]
     with other():
         assert len(claims(shared)) == 2
@@ -492,16 +492,18 @@ def test_whoever_cannot_have_the_book_alone_writes_nothing(
     (file,) = Path(os.environ["TFGPU_MAGIC_DIR"]).iterdir()
     written = file.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(ledger_module, "_lock", lambda *_: False)  # another process is stopped in the midst of its turn
-        with shared.turn() as page:
+        patch.setattr(
+            ledger_module, "_lock_byte", lambda *_: False
+        )  # another process is stopped in the midst of its turn
+        with shared.transaction() as page:
             page.drop(1)
             ended = page.ended
         assert file.read_bytes() == written
-        with shared.turn() as page:
+        with shared.transaction() as page:
             assert (page.ended, page.claims) == (ended, {})
 
-    with shared.turn() as page:
-        assert (page.ended, page.claims) == (ended, {})
+    with shared.transaction() as state:
+        assert (state.ended, state.claims) == (ended, {})
     assert file.read_bytes() != written
 
 
@@ -526,7 +528,7 @@ def test_without_the_lock_a_decision_is_made_and_says_so(shared: ClaimLedger, mo
         os.kill(holder.pid, signal.SIGSTOP)
         with other_processes.decided(process, machine(2), partial(decide, parse("limit 1GiB"), machine(2))) as made:
             assert "kept the ledger of claims for" in str(made.notes[-1])
-        own = shared.own()
+        own = shared.own_claim()
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
     assert own is not None
@@ -547,8 +549,8 @@ def test_what_renews_a_claim_in_the_background_keeps_no_line_waiting(
         finally:
             os.kill(holder.pid, signal.SIGKILL)
             renews.join()
-    shared.renew(shared.own(), WHOLE)
-    own = shared.own()
+    shared.renew(shared.own_claim(), WHOLE)
+    own = shared.own_claim()
     assert own is not None
     assert own.number in ClaimLedger.read(shared).claims
 

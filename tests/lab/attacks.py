@@ -23,7 +23,7 @@ from tests.processes import kill, ours
 from tests.sizes import GIB, MIB
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.lab.ladder import trouble
+from tfgpu_magic.lab.idle_policy import trouble
 from tfgpu_magic.machine.board import machine_board
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.tell.fetch import Watcher
@@ -85,11 +85,11 @@ class Lab:
         code = SERVICE.format(subordinates=str(subordinates))
         self.service = stack.enter_context(machine.popen([sys.executable, "-c", code]))
         stack.callback(self.service.kill)
-        until(lambda: (seen := machine_board.published()) and fresh(seen))
+        until(lambda: (seen := machine_board.read_published()) and fresh(seen))
         self.exporter, self.url = stack.enter_context(running(machine, "exporter", "--port", "0"))
         self.ann = stack.enter_context(machine.add_neighbour("2GiB@0", name="secret.ipynb", user=ANN))
         with closing(Watcher()) as watcher:  # what a fork finds imported, its user need not read
-            watcher.see()
+            watcher.read()
 
     def home(self, user: int) -> Path:
         """Return a folder of a user's, which no other can enter."""
@@ -101,7 +101,7 @@ class Lab:
         def see() -> Any:
             os.environ["TFGPU_MAGIC_DIR"] = str(self.home(user) / "board")
             with closing(Watcher()) as watcher:
-                return until(watcher.see, lambda table: not trouble(table))
+                return until(watcher.read, lambda table: not trouble(table))
 
         return as_user(user, see)
 

@@ -10,8 +10,8 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from tests.lab.prometheus import Samples
 from tests.sizes import GIB
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.lab.counters import Hours
-from tfgpu_magic.lab.exporter import Exporter, LimitFacts, MachineSeen, families
+from tfgpu_magic.lab.counters import UsageTotals
+from tfgpu_magic.lab.exporter import Exporter, LimitFacts, MachineSeen, make_metrics
 from tfgpu_magic.machine.board.unused import IdleTracker
 
 if TYPE_CHECKING:
@@ -124,14 +124,14 @@ class Lab:
         """Give what the exporter tells at each scrape, with its time, from what the collector counts meanwhile."""
         board = None
 
-        tracker, hours, exporter = IdleTracker(), Hours(), Exporter()
+        tracker, hours, exporter = IdleTracker(), UsageTotals(), Exporter()
         for second in range(0, DAY + 1, LISTED_EVERY):
             hour = second / HOUR
             if not _within(hour, self.hangs):
                 if hour in self.boots:
-                    tracker, hours, exporter = IdleTracker(), Hours(), Exporter()
+                    tracker, hours, exporter = IdleTracker(), UsageTotals(), Exporter()
                 if hour in self.collector_restarts and board:
-                    tracker, hours = IdleTracker(board), Hours.from_json(hours.to_json(), board)
+                    tracker, hours = IdleTracker(board), UsageTotals.from_json(hours.to_json(), board)
                 board = tracker.step(self.reading(second))
                 hours.step(board)
             if hour in self.exporter_restarts:
@@ -141,7 +141,7 @@ class Lab:
                 fresh = board if board is not None and at - board.time < LISTED_EVERY else None
                 totals = exporter._from_zero(hours, at) if fresh else {}
                 seen = MachineSeen(self.name, fresh, totals, NAMES, self.limits)
-                yield at, families(seen, at)
+                yield at, make_metrics(seen, at)
 
 
 def _within(hour: float, ranges: Iterable[tuple[float, float]]) -> bool:

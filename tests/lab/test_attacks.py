@@ -52,8 +52,8 @@ from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.machine_board import MachineBoard
 from tfgpu_magic.machine.board.report_files import PREFIX, ReportFiles
 from tfgpu_magic.machine.board.snapshot_file import SNAPSHOT
-from tfgpu_magic.machine.owners.cgroups import named
-from tfgpu_magic.machine.owners.pids import began
+from tfgpu_magic.machine.owners.cgroups import cgroup_name
+from tfgpu_magic.machine.owners.pids import start_time
 from tfgpu_magic.simgpu import Machine, build
 
 ROOT = Path(__file__).parents[2]
@@ -114,9 +114,9 @@ def place() -> Iterator[Path]:
 
 
 def until_read_anew() -> None:
-    before = machine_board.published()
+    before = machine_board.read_published()
     assert before
-    until(lambda: (seen := machine_board.published()) and seen.sequence > before.sequence)
+    until(lambda: (seen := machine_board.read_published()) and seen.sequence > before.sequence)
 
 
 def refused(uid: int, **tries: Callable[[], object]) -> None:
@@ -140,7 +140,7 @@ def test_a_board_that_a_user_made(lab: Lab, place: Path) -> None:
     def look() -> str:
         os.environ["TFGPU_SIMGPU"] = str(place / "machine")
         with closing(MachineBoard()) as board:
-            return "read" if board.look() else board.why_not
+            return "read" if board.read() else board.why_not
 
     as_user(EVE, copy)
     assert (made / SNAPSHOT).stat().st_uid == EVE
@@ -232,7 +232,7 @@ def test_a_board_that_a_user_floods(lab: Lab) -> None:
             rows.enter_context(lab.machine.add_row(pid, 1, "20MiB"))
         until(lab.told, lambda held: told.items() <= held.items())
         assert len(lab.machine.processes()) > TOLD_APART
-        seen = machine_board.published()
+        seen = machine_board.read_published()
         assert seen
         assert len(seen.snapshot.processes) <= TOLD_APART + 2
         assert {row.uid for row in seen.snapshot.processes} == {ANN, EVE}
@@ -284,14 +284,14 @@ def test_a_pid_that_a_user_gets() -> None:
 def test_names_that_a_user_gives(lab: Lab) -> None:
     def call() -> int | None:
         Path("/proc/self/comm").write_text(") S 1 1 1 1 1")
-        return began(os.getpid())
+        return start_time(os.getpid())
 
     neighbour = lab.machine.add_neighbour("1GiB@1", name=f"'{EVIL}'", user=EVE)
     assert EVIL in Path(f"/proc/{neighbour.pid}/cmdline").read_text()
     with neighbour, acting(EVE, call) as eve, lab.machine.add_row(eve.pid, 1, "1GiB"):
         assert Path(f"/proc/{eve.pid}/comm").read_text() == ") S 1 1 1 1 1\n"
         until(lab.told, lambda held: held.get(("1", "unknown")) == 2 * GIB)
-        seen = machine_board.published()
+        seen = machine_board.read_published()
         assert seen
         starts = {row.pid: (row.uid, row.began) for row in seen.snapshot.processes if row.gpu == "1"}
         assert starts[eve.pid] == (EVE, eve.answer)
@@ -318,8 +318,8 @@ def test_cgroups_that_a_user_names() -> None:
             with machine.add_neighbour("1GiB@0", user=EVE, cgroup=hers / name) as neighbour:
                 text = Path(f"/proc/{neighbour.pid}/cgroup").read_text()
                 text = re.sub(r"(?m)^0::.*(?=/user\.slice)", "0::", text)  # the test's own folder, in which all this is
-            assert named(text) == f"unit:user-{EVE}.slice"
-            assert named(text.replace(f"/{slices}", "")) == victim  # but for where it is, it would be theirs
+            assert cgroup_name(text) == f"unit:user-{EVE}.slice"
+            assert cgroup_name(text.replace(f"/{slices}", "")) == victim  # but for where it is, it would be theirs
         lines = as_user(EVE, (hers / f"x\n0::/system.slice/docker-{ident}.scope").mkdir)
         assert isinstance(lines, OSError)
 
@@ -472,7 +472,7 @@ def test_a_report_that_a_user_plants(lab: Lab, place: Path) -> None:
 
     def plant() -> str:
         with BoardDirectory(lab.home(EVE) / "board") as own:
-            name = own.name(f"{PREFIX}{os.getpid()}-00000000")
+            name = own.full_name(f"{PREFIX}{os.getpid()}-00000000")
         fd = os.open(board / name, os.O_RDWR | os.O_CREAT)
         os.fchmod(fd, 0o666)
         fcntl.lockf(fd, fcntl.LOCK_EX)
@@ -517,7 +517,7 @@ def test_what_a_user_reads(lab: Lab) -> None:
 @attack("asks another user's Jupyter server")
 def test_a_server_that_a_user_asks(served: tuple[Machine, Server, Notebook]) -> None:
     machine, server, notebook = served
-    target = {"pid": notebook.pid, "kernel": notebook.kernel, "began": began(notebook.pid)}
+    target = {"pid": notebook.pid, "kernel": notebook.kernel, "began": start_time(notebook.pid)}
 
     def seen(path: str, **options: Any) -> int:
         try:
@@ -566,11 +566,11 @@ def test_a_process_that_a_users_own_server_is_asked_to_end(served: tuple[Machine
     with machine.add_neighbour("1GiB@0", user=ANN) as ann, machine.add_neighbour("1GiB@0") as own:
         row_of(server, lambda row: row.get("pid") == own.pid)
         row_of(server, lambda row: row.get("owner") == "nobody")
-        target = {"pid": ann.pid, "kernel": notebook.kernel, "began": began(ann.pid)}
+        target = {"pid": ann.pid, "kernel": notebook.kernel, "began": start_time(ann.pid)}
         for action in ("stop", "end", "idle"):
             assert [post(server, action, target | {"kill": kill})[0] for kill in (False, True)] == [404, 404]
         assert machine.held(pid=ann.pid) == GIB
-        assert post(server, "end", {"pid": own.pid, "began": began(own.pid), "kill": True})[0] == 204
+        assert post(server, "end", {"pid": own.pid, "began": start_time(own.pid), "kill": True})[0] == 204
         until(lambda: machine.held(pid=own.pid) == 0)
         ann.resize("2GiB")  # it lives
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.sizes import GIB
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.lab import counters
-from tfgpu_magic.lab.counters import HOURS, Hours, HoursFile, Total
-from tfgpu_magic.machine.board.directory import boot
+from tfgpu_magic.lab.counters import HOURS, Total, UsageTotals, UsageTotalsFiles
+from tfgpu_magic.machine.board.directory import boot_id
 from tfgpu_magic.machine.board.machine_board import MachineDirectory
 from tfgpu_magic.machine.board.unused import AFTER, LONGEST_GAP, IdleTracker
 
@@ -41,7 +41,7 @@ def row(
 
 
 def counted(readings: Iterable[Snapshot]) -> dict[Pair, Total]:
-    found = Hours()
+    found = UsageTotals()
     for one in readings:
         found.step(one)
     return found.totals
@@ -126,7 +126,7 @@ def test_over_any_day_it_counts_what_exact_sums_do(
     for step in steps:
         times.append(times[-1] + step)
     lives = [(held, user, (use + [None] * len(times))[: len(times)]) for held, user, use in lives]
-    tracker, found = IdleTracker(), Hours()
+    tracker, found = IdleTracker(), UsageTotals()
     past: Snapshot | None = None
     for number, at in enumerate(times):
         rows = [
@@ -135,7 +135,7 @@ def test_over_any_day_it_counts_what_exact_sums_do(
             if use[number] is not None
         ]
         if number == restart:
-            found = Hours.from_json(found.to_json(), past and Snapshot.from_json(past.to_json()))
+            found = UsageTotals.from_json(found.to_json(), past and Snapshot.from_json(past.to_json()))
         past = tracker.step(reading(at, *rows))
         found.step(past)
 
@@ -167,12 +167,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MachineDi
 
 
 def test_a_service_goes_on_with_the_file_that_an_earlier_one_has_left(place: MachineDirectory) -> None:
-    first = HoursFile(place, None)
+    first = UsageTotalsFiles(place, None)
     for at in (100.0, 102.0):
         first(reading(at, row(5)))
-    second = HoursFile(place, reading(102.0, row(5)))
+    second = UsageTotalsFiles(place, reading(102.0, row(5)))
     second(reading(106.0, row(5, unused=100.0)))
-    found = counters.read(place)
+    found = counters.read_totals(place)
 
     assert found is not None
     assert (found.totals, found.since) == ({("GPU-0", ANN): Total(held=30, unused=30)}, 100.0)
@@ -181,13 +181,13 @@ def test_a_service_goes_on_with_the_file_that_an_earlier_one_has_left(place: Mac
 
 
 def test_each_user_has_a_file_of_the_own_hours_that_is_written_as_they_grow(place: MachineDirectory) -> None:
-    counts = HoursFile(place, None)
+    counts = UsageTotalsFiles(place, None)
     for at in (100.0, 102.0):
         counts(reading(at, row(5), row(3, gpu="1"), row(7, pid=2, uid=BEN)))
     counts(reading(104.0, row(7, pid=2, uid=BEN)))
     before = (place.path / f"{HOURS}-{ANN}").stat().st_mtime_ns
     counts(reading(106.0))
-    own = {user: counters.read(place, name=f"{HOURS}-{user}") for user in (ANN, BEN)}
+    own = {user: counters.read_totals(place, name=f"{HOURS}-{user}") for user in (ANN, BEN)}
 
     assert {user: hours and hours.totals for user, hours in own.items()} == {
         ANN: {("GPU-0", ANN): Total(held=20), ("GPU-1", ANN): Total(held=12)},
@@ -198,14 +198,14 @@ def test_each_user_has_a_file_of_the_own_hours_that_is_written_as_they_grow(plac
 
 
 def test_another_versions_file_is_read_as_far_as_it_is_known(place: MachineDirectory) -> None:
-    first = HoursFile(place, None)
+    first = UsageTotalsFiles(place, None)
     for at in (100.0, 102.0):
         first(reading(at, row(5)))
     fields = json.loads((place.path / HOURS).read_text())
     fields["more"] = fields["totals"]["more"] = ["what a later version says"]
     del fields["at"], fields["totals"]["unknown_process_seconds"]
     (place.path / HOURS).write_text(json.dumps(fields))
-    found = counters.read(place)
+    found = counters.read_totals(place)
 
     assert found is not None
     assert found.totals == {("GPU-0", ANN): Total(held=10)}
@@ -229,11 +229,11 @@ def test_another_versions_file_is_read_as_far_as_it_is_known(place: MachineDirec
 def test_a_file_that_is_not_whole_or_of_an_earlier_boot_is_none_and_counting_begins_anew(
     place: MachineDirectory, text: str
 ) -> None:
-    text = text.replace('"boot": null', f'"boot": {boot()}')
+    text = text.replace('"boot": null', f'"boot": {boot_id()}')
     (place.path / HOURS).write_text(text, errors="surrogateescape")
-    anew = HoursFile(place, None)
+    anew = UsageTotalsFiles(place, None)
     anew(reading(100.0, row(5)))
-    found = counters.read(place)
+    found = counters.read_totals(place)
 
     assert found is not None
     assert (found.totals, found.since) == ({}, 100.0)
@@ -244,9 +244,9 @@ def test_a_link_in_its_place_is_neither_read_nor_followed(place: MachineDirector
     elsewhere.write_text("of a user")
     for name in (HOURS, "new-" + HOURS):
         (place.path / name).symlink_to(elsewhere)
-    before = counters.read(place)
-    HoursFile(place, None)(reading(100.0, row(5)))
+    before = counters.read_totals(place)
+    UsageTotalsFiles(place, None)(reading(100.0, row(5)))
 
     assert before is None
     assert elsewhere.read_text() == "of a user"
-    assert counters.read(place) is not None
+    assert counters.read_totals(place) is not None

@@ -27,8 +27,8 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.lab import exporter
-from tfgpu_magic.lab.counters import Hours, Total
-from tfgpu_magic.lab.exporter import METRICS, UNKNOWN, LimitFacts, MachineSeen, UserNames, families
+from tfgpu_magic.lab.counters import Total, UsageTotals
+from tfgpu_magic.lab.exporter import METRICS, UNKNOWN, LimitFacts, MachineSeen, UserNames, make_metrics
 from tfgpu_magic.machine.board.snapshot_file import Reading
 from tfgpu_magic.machine.driver.schedule import ASLEEP
 from tfgpu_magic.simgpu import Machine
@@ -59,7 +59,7 @@ def board(*rows: Process, gpus: tuple[Gpu, ...] = (GPU,), at: float = 1e9) -> Sn
 
 
 def told(seen: MachineSeen, now: float = 1e9) -> Told:
-    samples = [sample for family in families(seen, now) for sample in family.samples]
+    samples = [sample for family in make_metrics(seen, now) for sample in family.samples]
     found = {
         (
             one.name.removeprefix("tfgpu_magic_"),
@@ -102,7 +102,7 @@ def test_a_machine_its_gpus_and_what_each_user_holds_are_told() -> None:
 def test_every_metric_is_told_with_the_labels_that_it_is_said_to_have() -> None:
     limits = LimitFacts({("GPU-0", ANN): (1, 2), ("GPU-0", BEN): (1, None)}, 0)
     seen = MachineSeen("lab1", board(row(ANN, GIB, cgroup=POD), row(BEN, GIB, 8)), HOURS, NAMES, limits)
-    labels = {sample.name: tuple(sample.labels) for family in families(seen, 1e9) for sample in family.samples}
+    labels = {sample.name: tuple(sample.labels) for family in make_metrics(seen, 1e9) for sample in family.samples}
 
     assert labels == {f"tfgpu_magic_{name}": labels for name, (_, labels) in METRICS.items()}
 
@@ -231,12 +231,12 @@ def test_what_has_counted_as_unknown_stays_so_when_its_user_has_a_name(monkeypat
     totals: dict[Pair, Total] = {("GPU-0", ANN): Total(9.0), ("GPU-0", BEN): Total(5.0)}
     names = dict.fromkeys(NAMES, UNKNOWN)
     look = Reading(board(at=at), 1, 0.0)
-    monkeypatch.setattr(made, "_read", lambda: (look, Hours(totals)))
+    monkeypatch.setattr(made, "_read", lambda: (look, UsageTotals(totals)))
     monkeypatch.setattr(made._names, "of", lambda _: names)
-    before = of_users(made._see(at), at)
+    before = of_users(made._read_machine(at), at)
     names[ANN] = "ann"
     totals["GPU-0", ANN] = Total(11.0)
-    after = of_users(made._see(at), at)
+    after = of_users(made._read_machine(at), at)
 
     assert before["held_byte_seconds_total", UNKNOWN] == after["held_byte_seconds_total", UNKNOWN] == 14
     assert after["held_byte_seconds_total", "ann"] == 11
@@ -263,7 +263,7 @@ def test_limits_are_told_by_user_as_they_are_in_force(tmp_path: Path) -> None:
 def test_a_counter_that_comes_up_begins_at_zero_and_one_that_was_there_does_not() -> None:
     made, restarted = exporter.Exporter(), exporter.Exporter()
     ann, ben = ("GPU-0", ANN), ("GPU-0", BEN)
-    one, two = Hours({ann: Total(3.0)}), Hours({ann: Total(4.0), ben: Total(9.0)})
+    one, two = UsageTotals({ann: Total(3.0)}), UsageTotals({ann: Total(4.0), ben: Total(9.0)})
 
     assert made._from_zero(None, 1e9) == {}  # not to be read: not nothing
     assert made._from_zero(one, 1e9) == one.totals
@@ -277,7 +277,7 @@ def test_a_clock_that_is_set_back_takes_nothing_from_a_counter(monkeypatch: pyte
     made, clock = exporter.Exporter(), {"wall": time.time(), "mono": 1e6}
     totals: dict[Pair, Total] = {}
     look = Reading(board(), 1, 0.0)
-    monkeypatch.setattr(made, "_read", lambda: (look, Hours(totals)))
+    monkeypatch.setattr(made, "_read", lambda: (look, UsageTotals(totals)))
     monkeypatch.setattr(exporter, "NAMES_TIMEOUT", 60.0)
     monkeypatch.setattr(exporter, "time", SimpleNamespace(time=lambda: clock["wall"], monotonic=lambda: clock["mono"]))
 
@@ -378,7 +378,7 @@ def test_clients_that_say_nothing_are_left(machine: Machine, monkeypatch: pytest
 
     monkeypatch.setattr(exporter, "SILENT_FOR", 0.1)
     server, _ = start_http_server(0, "127.0.0.1", CollectorRegistry())
-    exporter._bound(server)
+    exporter._limit_clients(server)
     with server, socket.create_connection(("127.0.0.1", server.server_port)) as client:
         client.settimeout(60 * SLACK)
         assert closed(client)

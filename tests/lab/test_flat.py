@@ -11,7 +11,7 @@ from tests.processes import run
 from tests.sizes import GIB
 from tfgpu_magic.ground.rows import Table
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.lab.counters import HoursFile
+from tfgpu_magic.lab.counters import UsageTotalsFiles
 from tfgpu_magic.machine.board.machine_board import MachineDirectory
 from tfgpu_magic.machine.board.snapshot_file import SnapshotReader, SnapshotWriter
 from tfgpu_magic.machine.board.unused import IdleTracker
@@ -19,7 +19,7 @@ from tfgpu_magic.machine.owners.attribution import Owners
 from tfgpu_magic.machine.owners.holders import HolderFacts, Holders
 from tfgpu_magic.tell import page_json
 from tfgpu_magic.tell.fetch import BoardContents
-from tfgpu_magic.tell.tabulate import make
+from tfgpu_magic.tell.tabulate import make_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,15 +51,15 @@ def _kept() -> tuple[int, list[int]]:
     tracker, owners, table = IdleTracker(), Owners(0, trust=10.0), Table()
     with closing(MachineDirectory()) as place:
         writer, reader = SnapshotWriter(place), SnapshotReader(place)
-        hours = HoursFile(place, None)
+        hours = UsageTotalsFiles(place, None)
 
         def tick(number: int) -> Mapping[str, object]:
-            snapshot = tracker.step(holders.named(reading(number), EVERY * number))
+            snapshot = tracker.step(holders.complete(reading(number), EVERY * number))
             writer.publish(snapshot)
             hours(snapshot)
-            seen = reader.look().snapshot
+            seen = reader.read().snapshot
             nonlocal table
-            table = make(seen, BoardContents().facts(owners, seen, {}))
+            table = make_table(seen, BoardContents().facts(owners, seen, {}))
             return page_json.state(table)["rows"]
 
         kept = []

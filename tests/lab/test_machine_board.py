@@ -56,7 +56,7 @@ def viewer(writer: SnapshotWriter) -> Iterator[MachineBoard]:
 def seen_now() -> Snapshot | str:
     """Return what a new viewer reads, or why it does not."""
     viewer = MachineBoard()
-    seen = viewer.look()
+    seen = viewer.read()
     viewer.close()
     return viewer.why_not or "nothing" if seen is None else seen.snapshot
 
@@ -70,7 +70,9 @@ def later(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_where_there_is_none_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFGPU_SIMGPU", str(tmp_path / "machine"))
-    monkeypatch.setattr(machine_board, "view", lambda: pytest.fail("it looks for devices that it needs for no board"))
+    monkeypatch.setattr(
+        machine_board, "view_id", lambda: pytest.fail("it looks for devices that it needs for no board")
+    )
     tmp_path.chmod(0o777)  # as /run is in some containers
 
     assert seen_now() == "nothing"
@@ -133,25 +135,27 @@ def test_a_directory_that_is_changed_behind_a_viewer_is_no_longer_read(
     folder: Path, viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine_board, "FIND_EVERY", 0.0)
-    before = viewer.look()
+    before = viewer.read()
     folder.chmod(0o777)
 
     assert before is not None
-    assert viewer.look() is None
+    assert viewer.read() is None
     assert "can be written to by others" in viewer.why_not
 
 
 def test_the_board_of_other_pids_or_other_gpus_is_not_read(
     viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine_board, "view", lambda: 77)
+    monkeypatch.setattr(machine_board, "view_id", lambda: 77)
     monkeypatch.setattr(machine_board, "devices", lambda: ("nvidia0", "nvidiactl"))
-    found = viewer.look(), viewer.why_not
-    monkeypatch.setattr(machine_board, "began", lambda _: None)  # the service is not among the pids that are seen here
+    found = viewer.read(), viewer.why_not
+    monkeypatch.setattr(
+        machine_board, "start_time", lambda _: None
+    )  # the service is not among the pids that are seen here
 
     assert found[0] is None
     assert "is of other GPUs than are seen here (nvidia0, nvidiactl): the unit's DeviceAllow=" in found[1]
-    assert viewer.look() is None
+    assert viewer.read() is None
     assert "is of other GPUs or other pids than are seen here." in viewer.why_not
 
 
@@ -159,14 +163,14 @@ def test_a_device_that_comes_later_comes_to_the_service_too(
     writer: SnapshotWriter, viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine_board, "BACK_AFTER", 0.0)
-    monkeypatch.setattr(machine_board, "view", lambda: 77)
-    monkeypatch.setattr(snapshot_file, "view", lambda: 77)
-    before = viewer.look()
+    monkeypatch.setattr(machine_board, "view_id", lambda: 77)
+    monkeypatch.setattr(snapshot_file, "view_id", lambda: 77)
+    before = viewer.read()
     monkeypatch.setattr(machine_board, "FIND_EVERY", 0.0)
     writer.beat(READING.time + 3600)
 
     assert before is None
-    assert viewer.look() is not None
+    assert viewer.read() is not None
 
 
 @pytest.mark.parametrize(
@@ -184,14 +188,14 @@ def test_a_device_that_comes_later_comes_to_the_service_too(
 def test_a_service_that_lives_and_gives_no_sign_is_waited_for_and_one_that_has_ended_is_not(
     viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch, silent: float, start: str, waits: bool
 ) -> None:
-    before = viewer.look()
+    before = viewer.read()
     assert viewer._reader.published
     later(viewer._reader.published.beat + silent - time.time(), monkeypatch)
     if start != "its":
-        monkeypatch.setattr(machine_board, "began", lambda _: 5 if start == "another's" else None)
-    monkeypatch.setattr(machine_board, "lives", lambda _: start != "nobody's")
+        monkeypatch.setattr(machine_board, "start_time", lambda _: 5 if start == "another's" else None)
+    monkeypatch.setattr(machine_board, "is_alive", lambda _: start != "nobody's")
     monkeypatch.setattr("os.path.exists", lambda _: start != "hidden")
-    seen, left = viewer.look(), viewer.left
+    seen, left = viewer.read(), viewer.last_reading
 
     assert before is not None
     assert (before.snapshot, before.stale_since, viewer.why_not) == (READING, None, "")
@@ -202,12 +206,12 @@ def test_a_service_that_lives_and_gives_no_sign_is_waited_for_and_one_that_has_e
 
 
 def test_what_a_service_left_is_stale_and_grows_old(viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch) -> None:
-    viewer.look()
-    monkeypatch.setattr(machine_board, "began", lambda _: 5)
+    viewer.read()
+    monkeypatch.setattr(machine_board, "start_time", lambda _: 5)
     later(60.0, monkeypatch)
-    ended, left = viewer.look(), viewer.left
+    ended, left = viewer.read(), viewer.last_reading
     later(60.0, monkeypatch)
-    older = viewer.left
+    older = viewer.last_reading
 
     assert ended is None
     assert left is not None
@@ -220,13 +224,13 @@ def test_a_service_that_cannot_read_the_gpus_is_left_until_it_can_for_a_while_an
     writer: SnapshotWriter, viewer: MachineBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.publish(READING._replace(error=ASLEEP))
-    asleep = viewer.look()
+    asleep = viewer.read()
     writer.publish(READING._replace(error="NVML: no permission."))
-    blind = viewer.look()
+    blind = viewer.read()
     writer.publish(READING)
-    at_once = viewer.look()
+    at_once = viewer.read()
     monkeypatch.setattr(machine_board, "BACK_AFTER", 0.0)
 
     assert asleep is not None
     assert (blind, at_once) == (None, None)
-    assert until(lambda: seen.snapshot if (seen := viewer.look()) else None) == READING
+    assert until(lambda: seen.snapshot if (seen := viewer.read()) else None) == READING

@@ -21,7 +21,7 @@ from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.lab import counters, service
 from tfgpu_magic.machine.board import machine_board
-from tfgpu_magic.machine.owners.pids import began
+from tfgpu_magic.machine.owners.pids import start_time
 from tfgpu_magic.machine.see import Watch, snapshot
 from tfgpu_magic.simgpu import Machine
 
@@ -72,7 +72,7 @@ def serving(machine: Machine, *how: str) -> Iterator[subprocess.Popen[str]]:
     """Run the service until the block ends; it has read the GPUs."""
     command = [sys.executable, *(how or ("-m", "tfgpu_magic", "collect"))]
     with machine.popen(command, text=True, stderr=subprocess.PIPE) as running:
-        until(lambda: (seen := machine_board.published()) and fresh(seen))
+        until(lambda: (seen := machine_board.read_published()) and fresh(seen))
         try:
             yield running
         finally:
@@ -88,7 +88,7 @@ def running(machine: Machine) -> Iterator[subprocess.Popen[str]]:
 
 def from_service(live: Watch) -> bool:
     """Tell whether a viewer reads the machine's board, and it is true."""
-    return fresh(live.look()) and live._machine.look() is not None
+    return fresh(live.read()) and live._machine.read() is not None
 
 
 @pytest.mark.usefixtures("running")
@@ -98,9 +98,11 @@ def test_where_it_serves_no_users_collector_starts_and_nothing_is_written_for_on
     neighbour = machine.add_neighbour("2GiB@0")
     with Watch() as live:
         until(lambda: from_service(live))
-        rows = until(lambda: live.look().snapshot.processes)
+        rows = until(lambda: live.read().snapshot.processes)
 
-        assert [(row.pid, row.uid, row.began) for row in rows] == [(neighbour.pid, os.getuid(), began(neighbour.pid))]
+        assert [(row.pid, row.uid, row.began) for row in rows] == [
+            (neighbour.pid, os.getuid(), start_time(neighbour.pid))
+        ]
         assert until(lambda: live.history().times)
         assert [row.pid for row in snapshot().processes] == [neighbour.pid]
     assert collectors(machine) == []
@@ -112,15 +114,15 @@ def test_killed_away_and_back_everybody_sees_what_is_true(machine: Machine) -> N
     with Watch(linger=3) as live:
         with serving(machine):
             until(lambda: from_service(live))
-        until(lambda: fresh(live.look()) and collectors(machine), seconds=10)
-        assert live._machine.look() is None
+        until(lambda: fresh(live.read()) and collectors(machine), seconds=10)
+        assert live._machine.read() is None
         neighbour.resize("3GiB")
         with serving(machine, "-c", LATER):
             until(lambda: from_service(live))
             until(lambda: not collectors(machine), every=0.5)
 
             assert from_service(live)
-            assert live.look().snapshot.processes[0].held == 3 * GIB
+            assert live.read().snapshot.processes[0].held == 3 * GIB
 
 
 def test_while_it_hangs_that_is_said_and_nobody_asks_the_driver_beside_it(
@@ -129,8 +131,8 @@ def test_while_it_hangs_that_is_said_and_nobody_asks_the_driver_beside_it(
     with Watch() as live:
         until(lambda: from_service(live))
         running.send_signal(signal.SIGSTOP)
-        stale = until(live.look, lambda seen: seen.stale_since is not None)
-        still = until(live.look, lambda seen: (seen.age or 0.0) > 5.0)
+        stale = until(live.read, lambda seen: seen.stale_since is not None)
+        still = until(live.read, lambda seen: (seen.age or 0.0) > 5.0)
         beside = collectors(machine)
         running.send_signal(signal.SIGCONT)
         until(lambda: from_service(live))
@@ -174,9 +176,9 @@ def test_tfgpu_status_says_what_its_user_has_held_while_the_service_counts_it(ma
     machine.add_neighbour("8GiB@0")
     before = status()
     with serving(machine):
-        until(lambda: counters.own())
+        until(lambda: counters.own_totals())
         counted, hours = status(), json.loads(status("--json"))["hours"]
-    until(lambda: machine_board.published() is None)
+    until(lambda: machine_board.read_published() is None)
 
     assert (found := re.search(SAID, counted))
     assert found.groups() == ("<0.1", "0.0")

@@ -25,8 +25,8 @@ from tfgpu_magic.errors import MonitorError, PolicyError
 from tfgpu_magic.ground.message import msg
 from tfgpu_magic.ground.report import GpuUse, Parked
 from tfgpu_magic.ground.rows import Notebook, ProcessRow, Table
-from tfgpu_magic.lab import steps
-from tfgpu_magic.lab.steps import IdleSteps
+from tfgpu_magic.lab import idle_actions
+from tfgpu_magic.lab.idle_actions import IdleSteps
 from tfgpu_magic.parking.outcome import ParkOutcome
 from tfgpu_magic.policy.settings import removed
 from tfgpu_magic.server.kernels import Kernels
@@ -69,13 +69,13 @@ class Rig:
         self.kernels, self.cpu, self.asked, self.parks = FakeKernels(), 0.0, list[int](), False
         self.then: dict[int, Notebook] | None = None
         """The kernels that there are once the GPUs were read."""
-        monkeypatch.setattr(steps, "ask_to_park", self.park)
+        monkeypatch.setattr(idle_actions, "ask_to_park", self.park)
         self.table = Table(time=2000.0, gpus=(gpu_row(name="A100"),), processes=(IDLE,))
         self.steps = IdleSteps(self.kernels, logging.getLogger("tests"), every=30.0)
-        monkeypatch.setattr(self.steps._watcher, "see", self.see)
-        monkeypatch.setattr(steps, "_cpu", lambda *_: self.cpu)
+        monkeypatch.setattr(self.steps._watcher, "read", self.see)
+        monkeypatch.setattr(idle_actions, "_cpu", lambda *_: self.cpu)
         monkeypatch.setattr(
-            steps, "descendants", lambda _: []
+            idle_actions, "descendants", lambda _: []
         )  # of the test's parent: the isolated cells of other tests
 
     def see(self, *_: object) -> Table:
@@ -98,8 +98,8 @@ class Rig:
 
         async def look() -> None:
             for _ in range(int(minutes * 2)):
-                await self.steps.look()
-                self.steps.shown()  # to a page in sight
+                await self.steps.check()
+                self.steps.note_shown()  # to a page in sight
 
         asyncio.run(look())
 
@@ -115,13 +115,13 @@ def steps_of(kernels: Kernels, log: logging.Logger) -> str:
 
     async def run() -> None:
         loop = SimpleNamespace(asyncio_loop=asyncio.get_running_loop())
-        _, end = steps.Lab().serve(
+        _, end = idle_actions.Lab().serve(
             kernels, SimpleNamespace(log=log, io_loop=loop, web_app=SimpleNamespace(settings=settings))
         )
         end()
 
     asyncio.run(run())
-    return str(settings.get("page_config_data", {}).get(steps.PAGE_OPTION, ""))
+    return str(settings.get("page_config_data", {}).get(idle_actions.PAGE_OPTION, ""))
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_any_use_begins_anew(rig: Rig, used: tuple[ProcessRow, ...]) -> None:
 def test_work_of_the_cpu_is_use_whatever_the_kernel_says(rig: Rig, sign: int) -> None:
     for _ in range(20):
         rig.looks(0.5)
-        rig.cpu += sign * (30.0 * steps.AT_WORK + 1.0)
+        rig.cpu += sign * (30.0 * idle_actions.AT_WORK + 1.0)
 
     assert rig.told["idle"] == 0.0
 
@@ -193,7 +193,7 @@ def test_what_cannot_be_seen_is_no_idle_time_and_nothing_is_done(rig: Rig, table
     rig.looks(5.5)
     seen, rig.table = rig.table, replace(rig.table, **table)
     for _ in range(20):
-        with pytest.raises(steps._UnseenError):
+        with pytest.raises(idle_actions._UnseenError):
             rig.looks(0.5)
     assert rig.told["idle"] == 300.0
     assert rig.kernels.ended == []
@@ -203,12 +203,12 @@ def test_what_cannot_be_seen_is_no_idle_time_and_nothing_is_done(rig: Rig, table
 
 
 def test_not_today_is_said_once(rig: Rig) -> None:
-    assert not rig.steps.not_today(PID, "k")
+    assert not rig.steps.put_off(PID, "k")
     rig.looks(2.5)
-    assert not rig.steps.not_today(PID, "another")
-    assert not rig.steps.not_today(PID + 1, "k")
-    assert rig.steps.not_today(PID, "k")
-    assert not rig.steps.not_today(PID, "k")
+    assert not rig.steps.put_off(PID, "another")
+    assert not rig.steps.put_off(PID + 1, "k")
+    assert rig.steps.put_off(PID, "k")
+    assert not rig.steps.put_off(PID, "k")
     assert rig.told["due"] == {"stop": 240.0 + 86400.0}
     rig.looks(10)
     assert rig.kernels.ended == []
@@ -235,7 +235,7 @@ def test_a_flawed_file_is_said_and_nothing_is_done(rig: Rig) -> None:
 def test_a_kernel_that_was_started_elsewhere_is_left_alone_and_those_of_the_server_are_not(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "_cpu", lambda *pids: sum(0.0 * psutil.Process(pid).pid for pid in pids))
+    monkeypatch.setattr(idle_actions, "_cpu", lambda *pids: sum(0.0 * psutil.Process(pid).pid for pid in pids))
     rig.kernels.there[-1] = replace(NOTEBOOK, path="there.ipynb", kernel="elsewhere")
     rig.looks(1)
     read = rig.steps.read()
@@ -259,7 +259,7 @@ def test_one_that_is_used_after_a_look_is_left_alone(rig: Rig, then: dict[int, N
 
 def test_not_today_counts_while_another_one_is_shut_down(rig: Rig) -> None:
     said = list[bool]()
-    rig.kernels.meanwhile = lambda _: said.append(rig.steps.not_today(OTHER_PID, "other"))
+    rig.kernels.meanwhile = lambda _: said.append(rig.steps.put_off(OTHER_PID, "other"))
     rig.kernels.there = {PID: NOTEBOOK, OTHER_PID: OTHER}
     rig.looks(6.5, IDLE, OTHER_IDLE)
 
@@ -340,7 +340,7 @@ def test_one_that_was_not_asked_since_it_was_renamed_is_asked_later(rig: Rig) ->
 
 
 def test_not_today_counts_while_it_is_asked(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rig, "meanwhile", lambda: rig.steps.not_today(PID, "k"))
+    monkeypatch.setattr(rig, "meanwhile", lambda: rig.steps.put_off(PID, "k"))
     policy.FILE.write_text(PARKS)
     rig.looks(8, ASKED)
 
@@ -398,8 +398,8 @@ def test_a_look_that_fails_or_takes_too_long_has_seen_nothing(
     rig.looks(5.5)
     end = threading.Event()
     with monkeypatch.context() as patch:
-        patch.setattr(rig.steps._watcher, "see", see)
-        patch.setattr(steps, "LOOK_TIMEOUT", 60.0 if fails else 0.01)
+        patch.setattr(rig.steps._watcher, "read", see)
+        patch.setattr(idle_actions, "LOOK_TIMEOUT", 60.0 if fails else 0.01)
         with pytest.raises(MonitorError) if fails else nullcontext():
             rig.looks(0.5)
         end.set()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.lab import ladder
-from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, rule_of
+from tfgpu_magic.lab import idle_policy
+from tfgpu_magic.lab.idle_policy import Action, IdleReading, IdleState, Rule, rule_of
 
 HOUR = 3600.0
 LOOK = 30.0
@@ -23,10 +23,10 @@ PARKS = Rule(2 * HOUR, 6 * HOUR, 24 * HOUR)
 TOLD_ONLY = Rule(2 * HOUR)
 
 
-def step(rule: Rule, now: IdleLook, kept: IdleState) -> tuple[Action, IdleState]:
+def step(rule: Rule, now: IdleReading, kept: IdleState) -> tuple[Action, IdleState]:
     """Go on to a look, after which a page in sight asks."""
-    action, kept = ladder.step(rule, now, kept)
-    return action, kept.shown()
+    action, kept = idle_policy.step(rule, now, kept)
+    return action, kept.after_shown()
 
 
 Spells = tuple[tuple[float, float], ...]
@@ -90,10 +90,10 @@ def week(user: User) -> Iterator[tuple[float, str]]:
         if within(hour, user.unseen) or stopped:
             continue
         while said and said[0] <= hour:
-            kept = kept.not_today()
+            kept = kept.after_put_off()
             said.pop(0)
         used = None if within(hour, user.unknown) else within(hour, user.used)
-        now = IdleLook(LOOK, None if used is None else held, used)
+        now = IdleReading(LOOK, None if used is None else held, used)
         action, kept = step(user.rule, now, kept)
         if action:
             assert now.used is False
@@ -109,7 +109,7 @@ def test_each_step_comes_at_its_hour_and_no_other_does(name: str) -> None:
 
 looks = st.lists(
     st.builds(
-        IdleLook,
+        IdleReading,
         stands_for=st.floats(0, 1e6),
         held=st.sampled_from([None, 0, 200 * MIB, 5 * GIB]),
         used=st.sampled_from([None, False, False, False, True]),
@@ -121,12 +121,12 @@ rules = st.lists(st.floats(1, 900), min_size=3, max_size=3, unique=True).map(lam
 
 @given(rules, looks, st.sets(st.integers(0, 60)))
 def test_whatever_is_seen_no_step_comes_before_its_time_or_without_the_one_before(
-    rule: Rule, seen: list[IdleLook], said: set[int]
+    rule: Rule, seen: list[IdleReading], said: set[int]
 ) -> None:
     kept, idle, told, snoozed = IdleState(), 0.0, math.inf, 0
     for number, now in enumerate(seen):
         if number in said:
-            kept = kept.not_today()
+            kept = kept.after_put_off()
             snoozed += kept.rests > 0 and kept.put_off
         action, kept = step(rule, now, kept)
         passed = min(now.stands_for, 60.0)
@@ -147,8 +147,8 @@ def test_whatever_is_seen_no_step_comes_before_its_time_or_without_the_one_befor
 
 
 @given(rules, looks, st.integers(0, 60))
-def test_a_look_that_is_missing_or_unknown_only_delays(rule: Rule, seen: list[IdleLook], missing: int) -> None:
-    def last(some: list[IdleLook]) -> IdleState:
+def test_a_look_that_is_missing_or_unknown_only_delays(rule: Rule, seen: list[IdleReading], missing: int) -> None:
+    def last(some: list[IdleReading]) -> IdleState:
         kept = IdleState()
         for now in some:
             _, kept = step(rule, now, kept)
@@ -167,9 +167,9 @@ def test_what_is_due_is_counted_from_when_the_owner_was_told() -> None:
 
     assert late.due(USUAL) == late._replace(asked=True).due(PARKS) == {"stop": 21 * HOUR}
     assert late.due(PARKS) == {"park": 0.0, "stop": 21 * HOUR}
-    assert late.not_today().due(USUAL) == {"stop": 45 * HOUR}
-    assert late.not_today().not_today() == late.not_today()
-    assert IdleState().not_today() == IdleState()
+    assert late.after_put_off().due(USUAL) == {"stop": 45 * HOUR}
+    assert late.after_put_off().after_put_off() == late.after_put_off()
+    assert IdleState().after_put_off() == IdleState()
 
 
 @pytest.mark.parametrize(
@@ -178,20 +178,20 @@ def test_what_is_due_is_counted_from_when_the_owner_was_told() -> None:
 def test_who_has_no_page_in_sight_is_to_be_told_once_and_keeps_all(rule: Rule, steps: list[str]) -> None:
     kept, done = IdleState(), []
     for _ in range(int(48 * HOUR / LOOK)):
-        action, kept = ladder.step(rule, IdleLook(LOOK, 5 * GIB, used=False), kept)
+        action, kept = idle_policy.step(rule, IdleReading(LOOK, 5 * GIB, used=False), kept)
         done += [action] if action else []
 
     assert (done, kept.told) == (steps, None)
-    assert kept.shown().due(USUAL) == {"stop": 22 * HOUR}  # the hours of the rule
-    assert kept.shown().shown() == kept.shown()
-    assert IdleState().shown() == IdleState()
+    assert kept.after_shown().due(USUAL) == {"stop": 22 * HOUR}  # the hours of the rule
+    assert kept.after_shown().after_shown() == kept.after_shown()
+    assert IdleState().after_shown() == IdleState()
 
 
 def test_who_is_told_late_has_the_hours_of_the_rule_all_the_same() -> None:
     kept = IdleState(idle=100 * HOUR)
     done = []
     for look in range(int(30 * HOUR / LOOK)):
-        action, kept = step(USUAL, IdleLook(LOOK, 5 * GIB, used=False), kept)
+        action, kept = step(USUAL, IdleReading(LOOK, 5 * GIB, used=False), kept)
         done += [(look * LOOK // HOUR, action)] if action else []
 
     assert done[:2] == [(0, "tell"), (22, "stop")]

@@ -20,7 +20,7 @@ from tfgpu_magic.machine.board import viewers
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import PREFIX
 from tfgpu_magic.machine.board.snapshot_file import SnapshotReader, SnapshotWriter
-from tfgpu_magic.machine.owners.pids import began
+from tfgpu_magic.machine.owners.pids import start_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,7 +52,7 @@ from tfgpu_magic.machine.see import Watch
 with Watch(linger=3) as live:
     print(live.wait(240).snapshot.error, flush=True)
     while not select.select([sys.stdin], [], [], 0.2)[0]:
-        live.look()
+        live.read()
 """
 """A program that looks until its standard input ends."""
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away or mount a disk")
@@ -93,7 +93,7 @@ def published(
     now = time.time() - ago
     gpus = tuple(Gpu(index=number, uuid=gpu.uuid) for number, gpu in enumerate(machine.gpus()))
     processes = tuple(
-        Process(str(gpu), pid, "C", 1, 0, began=(began(pid) or 0) + late, unused=since) for gpu, pid in rows
+        Process(str(gpu), pid, "C", 1, 0, began=(start_time(pid) or 0) + late, unused=since) for gpu, pid in rows
     )
     writer = SnapshotWriter(place)
     writer.publish(Snapshot(time=now, gpus=gpus, processes=processes, listed_at=now))
@@ -110,21 +110,21 @@ def board_of(machine: Machine, folder: Path) -> Iterator[BoardDirectory]:
 def pass_readings(place: BoardDirectory, count: int = 5) -> None:
     """Wait until so many more readings are on the board: what was not done meanwhile is not done later either."""
     reader = SnapshotReader(place)
-    before = reader.look().sequence
-    until(lambda: reader.look().sequence >= before + count)
+    before = reader.read().sequence
+    until(lambda: reader.read().sequence >= before + count)
 
 
 def pass_report(place: BoardDirectory, pid: int) -> None:
     """Wait until a process has published one more report; each changes its file."""
-    (file,) = place.names(f"{PREFIX}{pid}-")
-    path = place.path / place.name(file)
+    (file,) = place.list_names(f"{PREFIX}{pid}-")
+    path = place.path / place.full_name(file)
     before = path.stat().st_mtime_ns
     until(lambda: path.stat().st_mtime_ns > before)
 
 
 def wanted(place: BoardDirectory) -> WantedIntervals:
     """Return how often the viewers of a board want readings."""
-    return viewers.wanted(place)
+    return viewers.read_wanted(place)
 
 
 def collectors(machine: Machine) -> list[psutil.Process]:

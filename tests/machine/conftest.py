@@ -11,7 +11,7 @@ import pytest
 from tests.machine.boards import PATIENCE, end_collectors
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.machine import see, starting
+from tfgpu_magic.machine import collector_start, see
 from tfgpu_magic.machine.board import directory
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.snapshot_file import SnapshotReader, SnapshotWriter
@@ -101,15 +101,15 @@ def live(machine_folder: Path) -> Iterator[Watch]:
 @pytest.fixture
 def own_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have a test wait for no look of another one, and end only when its own have left no process."""
-    monkeypatch.setattr(starting, "latest", None)
+    monkeypatch.setattr(collector_start, "latest", None)
     monkeypatch.setattr(see, "_late", [])
     yield
-    until(lambda: not starting.is_pending())
+    until(lambda: not collector_start.is_pending())
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Call a driver hung that takes longer than a second."""
-    monkeypatch.setattr(starting, "READING_TIMEOUT", 1.0 * SLACK)
+    monkeypatch.setattr(collector_start, "READING_TIMEOUT", 1.0 * SLACK)
     monkeypatch.setattr(see, "READING_TIMEOUT", 1.0 * SLACK)
     monkeypatch.setattr(see, "DRIVER_TIMEOUT", 1.0 * SLACK)

@@ -76,14 +76,14 @@ def program(
 
 
 def summaries(live: Watch) -> list[str]:
-    live.look()
+    live.read()
     return sorted(report.summary for report in live.report_files.read())
 
 
 def test_a_server_and_kernels_of_other_environments_meet_on_one_board(machine: Machine, users: Path) -> None:
     login = {"XDG_RUNTIME_DIR": str(users / "home"), "TMPDIR": str(users / "home")}
     with program(KERNEL, users, "login", env=login), program(KERNEL, users, "hub"), Watch(linger=3) as live:
-        until(live.look, fresh, seconds=20)
+        until(live.read, fresh, seconds=20)
         with program(LOOKER, users, env={"XDG_RUNTIME_DIR": str(users / "run")}) as error:
             seen = summaries(live)
             until(lambda: len(collectors(machine)) == 1)
@@ -96,7 +96,7 @@ def test_a_container_that_looks_first_and_finds_no_driver_blinds_nobody(machine:
     neighbour = machine.add_neighbour("9GiB@1")
     container = ("unshare", "--pid", "--fork", "--mount-proc")
     with program(LOOKER, users, inside=container, env={"LD_LIBRARY_PATH": ""}) as error, Watch(linger=3) as live:
-        seen = until(live.look, fresh, seconds=20).snapshot
+        seen = until(live.read, fresh, seconds=20).snapshot
 
     assert error.startswith("No NVIDIA driver was found")
     assert [(row.gpu, row.pid, row.held) for row in seen.processes] == [("1", neighbour.pid, 9 * GIB)]
@@ -131,7 +131,7 @@ def test_what_a_kernel_was_given_to_find_a_library_is_not_for_all(homes: Path, m
     monkeypatch.setenv("LD_PRELOAD", "/stub.so")
     monkeypatch.setattr(subprocess, "Popen", Popen)
     with Watch() as live:
-        live.look()
+        live.read()
 
     assert not [name for name in started[0] if name.startswith("LD_")]
     assert started[0]["TFGPU_MAGIC_DIR"] == str(homes / "tmp" / f"tfgpu_magic-{os.geteuid()}")
@@ -153,12 +153,12 @@ def test_a_library_that_the_system_does_not_find_is_found_where_a_kernel_finds_i
 
 
 def test_slow_readings_in_a_row_do_not_take_figures_out_of_sight(machine: Machine, live: Watch) -> None:
-    until(live.look, fresh, seconds=20)
+    until(live.read, fresh, seconds=20)
     machine.hang("nvmlDeviceGetMemoryInfo", 0.3)  # for each of two GPUs
-    first = until(live.look, lambda seen: seen.every > 2, seconds=20).sequence
-    until(live.look, lambda seen: seen.sequence >= first + 2)  # slow ones of other kinds
+    first = until(live.read, lambda seen: seen.every > 2, seconds=20).sequence
+    until(live.read, lambda seen: seen.sequence >= first + 2)  # slow ones of other kinds
     machine.clear_faults()
-    begun = live.look().sequence
-    seen = until(live.look, lambda seen: seen.sequence > begun, seconds=14)
+    begun = live.read().sequence
+    seen = until(live.read, lambda seen: seen.sequence > begun, seconds=14)
 
     assert seen.every <= 11

@@ -36,16 +36,16 @@ def publish(writer: SnapshotWriter, seen: Snapshot, *, due: float = 1.0, ago: fl
 
 
 def file(place: BoardDirectory, name: str = SNAPSHOT) -> Path:
-    return place.path / place.name(name)
+    return place.path / place.full_name(name)
 
 
 def test_what_is_published_is_what_is_seen(writer: SnapshotWriter, reader: SnapshotReader) -> None:
     one = publish(writer, snapshot(3))
-    first = reader.look()
+    first = reader.read()
     writer.beat(time.time() + 1)
-    assert reader.look().snapshot is first.snapshot  # what has not changed is the same object
+    assert reader.read().snapshot is first.snapshot  # what has not changed is the same object
     other = publish(writer, snapshot(4))
-    second = reader.look()
+    second = reader.read()
 
     assert (first.snapshot, second.snapshot) == (one, other)
     assert first.sequence < second.sequence
@@ -58,9 +58,9 @@ def test_before_anything_is_published_that_is_said_and_a_writer_that_never_came_
 ) -> None:
     begun = time.time()
     writer.beat(begun + 1)
-    seen = reader.look()
+    seen = reader.read()
     monkeypatch.setattr(snapshot_file, "STALE_AFTER", 0.0)
-    missed = reader.look().stale_since or 0
+    missed = reader.read().stale_since or 0
 
     assert (seen.age, seen.stale_since, seen.sequence) == (None, None, 0)
     assert seen.snapshot.error == "The GPUs are being asked for the first time."
@@ -73,28 +73,28 @@ def test_a_writer_that_is_missed_is_said_with_the_time_it_was_last_here(
     publish(writer, snapshot(), due=120, ago=90)
     left = time.time() - 60
     os.utime(file(here), (left, left))
-    stale = reader.look()
+    stale = reader.read()
     writer.beat(time.time() + 1)
 
     assert stale.stale_since == pytest.approx(left, abs=0.01)
     assert stale.snapshot.gpus == snapshot().gpus
-    assert reader.look().stale_since is None
+    assert reader.read().stale_since is None
 
 
 def test_a_writer_that_has_ended_is_missed_at_once(writer: SnapshotWriter, reader: SnapshotReader) -> None:
     read = publish(writer, snapshot()).time
     writer.end()
 
-    assert reader.look().stale_since == read
+    assert reader.read().stale_since == read
 
 
 def test_figures_that_are_older_than_was_meant_are_stale_though_the_writer_is_here(
     writer: SnapshotWriter, reader: SnapshotReader
 ) -> None:
     publish(writer, snapshot(), due=11)
-    rare = reader.look()
+    rare = reader.read()
     read = publish(writer, snapshot(), due=-4, ago=10).time  # a reading was due
-    late = reader.look()
+    late = reader.read()
 
     assert (rare.stale_since, round(rare.every)) == (None, 11)
     assert late.stale_since == read
@@ -107,9 +107,9 @@ def test_what_was_left_is_not_true_again_because_a_writer_is_back(
     os.utime(file(here), (one.time - 60, one.time - 60))
     again = SnapshotWriter(here)
     again.beat(time.time() + 1)
-    left = reader.look()
+    left = reader.read()
     other = publish(again, snapshot(4))
-    read = reader.look()
+    read = reader.read()
 
     assert left.snapshot == one
     assert left.stale_since is not None
@@ -120,13 +120,13 @@ def test_a_new_writer_goes_on_where_one_ended(
     here: BoardDirectory, writer: SnapshotWriter, reader: SnapshotReader
 ) -> None:
     publish(writer, snapshot(3))
-    before = reader.look()
+    before = reader.read()
     again = SnapshotWriter(here)
 
     assert again.past is not None
     assert again.past.snapshot == before.snapshot
     publish(again, snapshot(4))
-    assert reader.look().sequence == before.sequence + 1
+    assert reader.read().sequence == before.sequence + 1
 
 
 @pytest.mark.parametrize("by", [-3600, 3600])
@@ -136,11 +136,11 @@ def test_a_clock_that_is_set_and_a_machine_that_slept_make_old_figures_stale_unt
     then = time.time() + by
     publish(writer, snapshot(), due=by, ago=-by)
     os.utime(file(here), (then, then))
-    seen = reader.look()
+    seen = reader.read()
     publish(writer, snapshot())
 
     assert seen.stale_since is not None
-    assert reader.look().stale_since is None
+    assert reader.read().stale_since is None
 
 
 def crowd(counts: Mapping[int | None, int]) -> Snapshot:
@@ -163,7 +163,7 @@ def held_by_user(snapshot: Snapshot) -> Counter[tuple[str, int | None]]:
 
 def test_who_has_very_many_processes_hides_nobody_elses(writer: SnapshotWriter, reader: SnapshotReader) -> None:
     published = publish(writer, crowd({1001: 5000, 1002: 300, None: 4500}))
-    seen = reader.look().snapshot
+    seen = reader.read().snapshot
     few = [row for row in published.processes if row.uid == 1002]
     together = [row for row in seen.processes if row.pid <= 0]
 
@@ -196,7 +196,7 @@ def test_no_reader_ever_sees_half_a_message_of_a_writer_without_pause(
     seen = {}
 
     def look() -> int:
-        reading = reader.look()
+        reading = reader.read()
         seen[reading.sequence] = reading.snapshot
         return len(seen)
 
@@ -216,9 +216,9 @@ def test_a_writer_that_died_in_the_middle_leaves_the_reading_before(
     one = publish(writer, snapshot(3))
     file(here, "new-" + SNAPSHOT).write_bytes(b"half of a mess")
 
-    assert reader.look().snapshot == one
+    assert reader.read().snapshot == one
     other = publish(writer, snapshot(4))
-    assert reader.look().snapshot == other
+    assert reader.read().snapshot == other
 
 
 def spoil(content: bytes) -> dict[str, bytes]:
@@ -246,15 +246,15 @@ def test_what_is_no_whole_file_of_this_version_counts_as_none_and_is_replaced(
     here: BoardDirectory, writer: SnapshotWriter, reader: SnapshotReader, what: str
 ) -> None:
     one = publish(writer, snapshot(3))
-    reader.look()
+    reader.read()
     file(here).write_bytes(spoil(file(here).read_bytes())[what])
-    seen, new = reader.look(), SnapshotReader(here).look()
+    seen, new = reader.read(), SnapshotReader(here).read()
     again = SnapshotWriter(here)
 
     assert seen.snapshot == one  # the last that was seen
     assert (new.snapshot, again.past) == (NOTHING, None)
     other = publish(again, snapshot(4))
-    assert reader.look().snapshot == other
+    assert reader.read().snapshot == other
 
 
 def test_what_a_later_version_has_added_is_passed_over(here: BoardDirectory, writer: SnapshotWriter) -> None:
@@ -262,7 +262,7 @@ def test_what_a_later_version_has_added_is_passed_over(here: BoardDirectory, wri
     head, *rest = file(here).read_bytes().split(b"\n")
     file(here).write_bytes(b"\n".join([json.dumps(json.loads(head) | {"later": [1]}).encode(), *rest]))
 
-    assert SnapshotReader(here).look().snapshot == one
+    assert SnapshotReader(here).read().snapshot == one
 
 
 @root_only
@@ -276,18 +276,18 @@ def test_on_a_full_disk_the_last_figures_stay_with_their_age_until_there_is_room
 
         with pytest.raises(OSError, match="No space"):
             publish(writer, many)
-        left = reader.look()
+        left = reader.read()
         assert (left.snapshot, left.stale_since) == (one, one.time)
         filler.unlink()
         other = publish(writer, many)
-        assert reader.look().snapshot == other
+        assert reader.read().snapshot == other
 
 
 def test_a_view_that_is_closed_keeps_no_file_open(writer: SnapshotWriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Watch, "_ensure", Watch._placed)  # and no collector
+    monkeypatch.setattr(Watch, "_ensure_collector", Watch._find_directory)  # and no collector
     one = publish(writer, snapshot(3))
     before, watch = len([*Path("/proc/self/fd").iterdir()]), Watch()
-    assert watch.look().snapshot == one
+    assert watch.read().snapshot == one
     watch.close()
 
     assert len([*Path("/proc/self/fd").iterdir()]) == before
@@ -306,7 +306,7 @@ def test_the_last_ten_minutes_are_known_by_the_second_and_an_hour_by_ten(
 ) -> None:
     for second in range(5000):
         past.add(snapshot(at=1e9 + second, used=second))
-    found = history.read(here)
+    found = history.read_history(here)
 
     assert found.used["GPU-0"] == tuple(round(at - 1e9) for at in found.times)
     assert list(found.times[-600:]) == [1e9 + second for second in range(4400, 5000)]
@@ -318,10 +318,10 @@ def test_the_last_ten_minutes_are_known_by_the_second_and_an_hour_by_ten(
 def test_the_past_outlives_the_writer(here: BoardDirectory, past: HistoryWriter) -> None:
     for second in range(500):
         past.add(snapshot(at=1e9 + second, used=second))
-    before = history.read(here)
+    before = history.read_history(here)
     again = HistoryWriter(here)
     again.add(snapshot(at=1e9 + 500, used=500))
-    found = history.read(here)
+    found = history.read_history(here)
 
     assert found.times == (*before.times, 1e9 + 500)
     assert found.used["GPU-0"] == tuple(round(at - 1e9) for at in found.times)
@@ -331,7 +331,7 @@ def test_gpus_that_come_and_go_keep_their_past_and_unknown_is_none(here: BoardDi
     past.add(snapshot(at=1e9, uuid="GPU-a", used=1))
     past.add(snapshot(at=1e9 + 1, uuid="GPU-b", used=2, utilisation=0.4))
     past.add(snapshot(at=1e9 + 2, uuid="GPU-a", used=None, utilisation=93.6))
-    found = history.read(here)
+    found = history.read_history(here)
 
     assert found.used == {"GPU-b": (None, 2, None), "GPU-a": (1, None, None)}
     assert found.utilisation == {"GPU-b": (None, 0, None), "GPU-a": (None, None, 94)}
@@ -349,7 +349,7 @@ def test_points_come_in_order_and_no_faster_than_a_second(
 ) -> None:
     for at in times:
         past.add(snapshot(at=1e9 + at, used=int(at)))
-    found = history.read(here)
+    found = history.read_history(here)
 
     assert found.times == tuple(1e9 + at for at in kept)
     assert found.used["GPU-0"][-1] == kept[-1]
@@ -362,7 +362,7 @@ def test_a_clock_that_was_set_back_between_two_writers_does_not_hold_the_second_
         past.add(snapshot(at=1e9 + at))
     HistoryWriter(here).add(snapshot(at=1e9 + 50))
 
-    assert history.read(here).times == tuple(1e9 + at for at in range(51))
+    assert history.read_history(here).times == tuple(1e9 + at for at in range(51))
 
 
 @pytest.mark.parametrize(
@@ -374,4 +374,4 @@ def test_what_is_no_point_is_left_out(here: BoardDirectory, past: HistoryWriter,
         opened.write(line)
     past.add(snapshot(at=1e9 + 2))
 
-    assert history.read(here).times == (1e9, 1e9 + 2)
+    assert history.read_history(here).times == (1e9, 1e9 + 2)

@@ -7,16 +7,16 @@ import time
 
 import pytest
 
-from tfgpu_magic.ground.bounded import within
+from tfgpu_magic.ground.bounded import run_within
 
 
 def test_while_a_job_hangs_no_other_is_begun_and_after_it_there_is() -> None:
     go_on = threading.Event()
     begun: list[int] = []
-    first = within(0.01, lambda: go_on.wait(30))
-    second = within(0.01, lambda: begun.append(2))
+    first = run_within(0.01, lambda: go_on.wait(30))
+    second = run_within(0.01, lambda: begun.append(2))
     go_on.set()
-    while (third := within(10, lambda: 3)) is None:
+    while (third := run_within(10, lambda: 3)) is None:
         time.sleep(0.01)
 
     assert (first, second, begun, third) == (None, None, [], 3)
@@ -31,10 +31,10 @@ def test_what_another_thread_waits_for_meanwhile_does_not_hang_yet(monkeypatch: 
 
     monkeypatch.setattr(threading.Thread, "join", noted)
     done: list[bool | None] = []
-    other = threading.Thread(target=lambda: done.append(within(30, lambda: go_on.wait(30))))
+    other = threading.Thread(target=lambda: done.append(run_within(30, lambda: go_on.wait(30))))
     other.start()
     waited.wait(30)
-    second = within(30, lambda: 2)
+    second = run_within(30, lambda: 2)
     go_on.set()
     other.join()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfgpu_magic.machine.owners.cgroups import named
+from tfgpu_magic.machine.owners.cgroups import cgroup_name
 
 CONTAINER = "0123456789abcdef" * 4
 POD = "12345678-9abc-def0-1234-56789abcdef0"
@@ -28,8 +28,8 @@ BELOW = f"kubepods-besteffort.slice/kubepods-besteffort-pod{POD.replace('-', '_'
     ],
 )
 def test_a_cgroup_that_root_has_made_is_named(path: str, name: str) -> None:
-    assert named(f"0::{path}\n") == name
-    assert named(f"12:cpu,cpuacct:/\n9:memory:{path}\n1:name=systemd:{path}\n0::/\n") == name
+    assert cgroup_name(f"0::{path}\n") == name
+    assert cgroup_name(f"12:cpu,cpuacct:/\n9:memory:{path}\n1:name=systemd:{path}\n0::/\n") == name
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def test_a_cgroup_that_root_has_made_is_named(path: str, name: str) -> None:
     ],
 )
 def test_of_any_other_nothing_is_passed_on(path: str) -> None:
-    assert named(f"0::{path}\n") is None
+    assert cgroup_name(f"0::{path}\n") is None
 
 
 def test_a_user_names_no_pod_by_cgroups_of_their_own() -> None:
     own = f"/user.slice/user-1000.slice/user@1000.service/kubepods.slice/pod{POD}/{CONTAINER}"
 
-    assert named(f"0::{own}\n") == "unit:user-1000.slice"
+    assert cgroup_name(f"0::{own}\n") == "unit:user-1000.slice"
 
 
 def test_of_a_long_text_the_beginning_is_looked_at() -> None:
-    assert named("0::/" + "a/" * 10_000 + "\n0::/user.slice/user-1000.slice\n") is None
+    assert cgroup_name("0::/" + "a/" * 10_000 + "\n0::/user.slice/user-1000.slice\n") is None

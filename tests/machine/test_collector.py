@@ -21,7 +21,7 @@ from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.ground.child_process import PACKAGES, QUICK
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
-from tfgpu_magic.machine import collector, see, starting
+from tfgpu_magic.machine import collector, collector_start, see
 from tfgpu_magic.machine.board import viewers
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.viewers import LOCK
@@ -53,11 +53,11 @@ def test_the_first_look_starts_it_and_all_see_who_holds_what_now_and_before(mach
     assert (seen.error, seen.simulated) == (None, True)
     assert [gpu.used for gpu in seen.gpus] == [0, 9 * GIB]
     assert [(row.gpu, row.pid, row.held) for row in seen.processes] == [("1", neighbour.pid, 9 * GIB)]
-    until(live.look, lambda _: set(psutil.Process().children()) <= children, seconds=3)  # it is nobody's child
+    until(live.read, lambda _: set(psutil.Process().children()) <= children, seconds=3)  # it is nobody's child
 
     neighbour.resize("3GiB")
-    until(live.look, lambda seen: seen.snapshot.gpus[1].used == 3 * GIB, seconds=3)
-    until(live.look, lambda seen: seen.snapshot.processes[0].held == 3 * GIB, seconds=3)
+    until(live.read, lambda seen: seen.snapshot.gpus[1].used == 3 * GIB, seconds=3)
+    until(live.read, lambda seen: seen.snapshot.processes[0].held == 3 * GIB, seconds=3)
     assert set(live.history().used[machine.gpus()[1].uuid]) == {9 * GIB, 3 * GIB}
 
 
@@ -65,8 +65,8 @@ def test_the_first_look_starts_it_and_all_see_who_holds_what_now_and_before(mach
 def test_processes_are_listed_again_once_memory_has_moved(now: int) -> None:
     one = Gpu(index=0, uuid="GPU-0", name="A100", total=16 * GIB, used=now)
 
-    assert collector._moved(Snapshot(time=0.0, gpus=(one,)), {"0": 5 * GIB})
-    assert not collector._moved(Snapshot(time=0.0, gpus=(one,)), {"0": now})
+    assert collector._has_changed(Snapshot(time=0.0, gpus=(one,)), {"0": 5 * GIB})
+    assert not collector._has_changed(Snapshot(time=0.0, gpus=(one,)), {"0": now})
 
 
 def test_memory_that_has_just_moved_is_not_somebody_elses(machine: Machine, live: Watch) -> None:
@@ -75,7 +75,7 @@ def test_memory_that_has_just_moved_is_not_somebody_elses(machine: Machine, live
     rests = set()
 
     def used() -> int:
-        seen = live.look().snapshot
+        seen = live.read().snapshot
         rests.add((seen.gpus[0].used or 0) - sum(row.held or 0 for row in seen.processes))
         return seen.gpus[0].used or 0
 
@@ -92,10 +92,10 @@ def test_nvml_is_called_as_often_for_twenty_as_for_one(machine: Machine, live: W
 
         def now() -> tuple[dict[str, int], int]:
             for one in lookers:
-                one.look()
-            return machine.calls(), live.look().sequence
+                one.read()
+            return machine.calls(), live.read().sequence
 
-        first, before = live.look().sequence, machine.calls()
+        first, before = live.read().sequence, machine.calls()
         after, last = until(now, lambda seen: seen[1] >= first + 5)
         names = (name for name in after if "MemoryInfo" in name or "Compute" in name)
         return [(after[name] - before.get(name, 0)) / (last - first) for name in names]
@@ -123,7 +123,7 @@ def test_of_racing_starters_one_wins_and_the_others_leave_quietly(machine: Machi
     until(lambda: sum(process.poll() is None for process in racing), lambda left: left == 1)
     codes = sorted(str(process.poll()) for process in racing)
     with Watch() as live:
-        until(live.look, fresh, seconds=5)
+        until(live.read, fresh, seconds=5)
     found = [process.pid for process in collectors(machine)]
     for process in racing:
         process.kill()
@@ -176,7 +176,7 @@ def test_it_leaves_after_the_last_look_and_not_before(here: BoardDirectory, monk
         "time",
         SimpleNamespace(monotonic=lambda: clock[0], time=time.time, time_ns=time.time_ns, sleep=sleep),
     )
-    collector._go_on(here, lock, CollectorConfig(linger=30.0))
+    collector._run(here, lock, CollectorConfig(linger=30.0))
     os.close(lock)
 
     assert 1129 < clock[0] < 1132
@@ -194,7 +194,7 @@ def test_killed_it_is_replaced_within_three_seconds(machine: Machine, live: Watc
     collector = the_collector(machine)
     collector.kill()
     killed = time.time()
-    seen = until(live.look, lambda seen: seen.snapshot.time > killed and fresh(seen), seconds=3)
+    seen = until(live.read, lambda seen: seen.snapshot.time > killed and fresh(seen), seconds=3)
 
     assert seen.sequence > before
     assert collector not in collectors(machine)
@@ -205,11 +205,11 @@ def test_one_that_cannot_live_is_started_more_and_more_rarely(
     machine_folder: Path, live: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, starts = [1000.0], list[float]()
-    monkeypatch.setattr(starting, "Start", lambda *_: starts.append(clock[0]))
+    monkeypatch.setattr(collector_start, "Start", lambda *_: starts.append(clock[0]))
     monkeypatch.setattr(see, "CHECK_EVERY", 0.0)
     monkeypatch.setattr(see, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
     while clock[0] < 1060:
-        live.look()
+        live.read()
         clock[0] += 0.25
 
     assert [after - before for before, after in itertools.pairwise(starts)] == [1, 2, 4, 8, 15, 15]
@@ -220,20 +220,20 @@ def test_no_python_to_start_is_said(machine_folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "executable", program)
 
     with Watch() as live, pytest.raises(MonitorError, match="no collector could be started"):
-        live.look()
+        live.read()
 
 
 def test_readings_are_as_rare_as_all_who_look_want_them_and_one_who_wants_more_has_more(
     machine: Machine, machine_folder: Path
 ) -> None:
     with Watch(every=300) as rare:
-        first = until(rare.look, lambda seen: seen.sequence > 0 and seen.stale_since is None, seconds=20)
+        first = until(rare.read, lambda seen: seen.sequence > 0 and seen.stale_since is None, seconds=20)
         collector = the_collector(machine)
         wakes = collector.num_ctx_switches().voluntary
         until(lambda: collector.num_ctx_switches().voluntary >= wakes + 4)
-        seen = rare.look()
+        seen = rare.read()
         with Watch() as often:
-            until(often.look, lambda now: now.sequence >= first.sequence + 2, seconds=20)
+            until(often.read, lambda now: now.sequence >= first.sequence + 2, seconds=20)
 
     assert seen.snapshot is first.snapshot
     assert (seen.stale_since, round(seen.every)) == (None, 300)

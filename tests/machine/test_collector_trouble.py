@@ -19,7 +19,7 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.machine import collector, see, starting
+from tfgpu_magic.machine import collector, collector_start, see
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.snapshot_file import SNAPSHOT
 from tfgpu_magic.machine.board.viewers import LOCK
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 def test_a_hang_is_stale_within_three_seconds_and_over_when_nvml_answers(machine: Machine, live: Watch) -> None:
     live.wait(60)
     machine.hang("nvmlDeviceGetMemoryInfo", 60)
-    seen = until(live.look, lambda seen: seen.stale_since is not None, seconds=3)
+    seen = until(live.read, lambda seen: seen.stale_since is not None, seconds=3)
     machine.clear_faults()
 
     assert seen.snapshot.error is None  # the last figures, and since when they are old
     assert seen.snapshot.time <= (seen.stale_since or 0) < time.time()
-    until(live.look, fresh, seconds=PATIENCE + 5)  # the one that hangs gives up, and another starts
+    until(live.read, fresh, seconds=PATIENCE + 5)  # the one that hangs gives up, and another starts
     the_collector(machine)
 
 
@@ -58,7 +58,7 @@ def test_a_process_that_cannot_be_read_keeps_no_other_from_being_read(monkeypatc
 
     monkeypatch.setattr(holders, "PROCESS_TIMEOUT", 2 * SLACK)
     known, rows = holders.Holders(read), tuple(Process("0", pid, "C", 1) for pid in (1, 2, 3))
-    found = [known.named(Snapshot(time=0.0, processes=rows), at).processes for at in (0.0, 5.0, 20.0)]
+    found = [known.complete(Snapshot(time=0.0, processes=rows), at).processes for at in (0.0, 5.0, 20.0)]
     never.set()
 
     assert [[row.began for row in each] for each in found] == [[None, 5, 5]] * 3
@@ -86,8 +86,8 @@ def test_what_is_read_of_processes_is_no_time_in_the_driver(
         collector, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time, time_ns=time.time_ns)
     )
     readings = collector._Readings(here, CollectorConfig(read_holder=slow))
-    monkeypatch.setattr(readings._schedule, "done", done := mock.Mock())
-    readings.go_on(clock[0])
+    monkeypatch.setattr(readings._schedule, "record", done := mock.Mock())
+    readings.step(clock[0])
 
     assert clock == [1005.25]
     assert done.call_args.args == ("graphics", 1000.0, 0.25)
@@ -99,11 +99,11 @@ def test_while_one_hangs_no_look_waits_for_it_and_no_other_joins_it(
     machine.hang("nvmlInit", 3600)
     monkeypatch.setattr(see, "CHECK_EVERY", 0.0)
     with Watch(patience=3600) as live:
-        until(live.look, lambda seen: seen.stale_since is not None, seconds=4)
+        until(live.read, lambda seen: seen.stale_since is not None, seconds=4)
         until(lambda: machine.calls().get("nvmlInitWithFlags"))
         live._start_at = 0.0
-        monkeypatch.setattr(starting, "Start", launch := mock.Mock())
-        seen = live.look()
+        monkeypatch.setattr(collector_start, "Start", launch := mock.Mock())
+        seen = live.read()
 
         launch.assert_not_called()
         assert seen.stale_since is not None
@@ -119,7 +119,7 @@ def test_one_that_finds_no_library_ends_so_that_anothers_may_try(
         patching.delenv("LD_LIBRARY_PATH")  # where the library is
         first = live.wait(60).snapshot.error
     with Watch(linger=3) as live:
-        seen = until(live.look, lambda seen: bool(seen.snapshot.processes), seconds=BLIND_FOR + 10)
+        seen = until(live.read, lambda seen: bool(seen.snapshot.processes), seconds=BLIND_FOR + 10)
         until(lambda: len(collectors(machine)), lambda count: count == 1, every=0.5)
 
     assert first is not None
@@ -131,22 +131,22 @@ def test_a_lost_gpu_says_so_others_live_on_and_it_comes_back(machine: Machine, l
     machine.add_neighbour("9GiB@1")
     live.wait(60)
     machine.lose(0)
-    lost = until(live.look, lambda seen: seen.snapshot.gpus[0].lost, seconds=3).snapshot
+    lost = until(live.read, lambda seen: seen.snapshot.gpus[0].lost, seconds=3).snapshot
     machine.restore(0)
 
     assert lost.gpus[1].used == 9 * GIB
     assert [row.gpu for row in lost.processes] == ["1"]
-    until(live.look, lambda seen: [gpu.error for gpu in seen.snapshot.gpus] == [None, None], seconds=4)
+    until(live.read, lambda seen: [gpu.error for gpu in seen.snapshot.gpus] == [None, None], seconds=4)
 
 
 def test_a_driver_that_goes_is_said_and_one_that_comes_back_is_read(machine: Machine, live: Watch) -> None:
     live.wait(60)
     machine.remove_driver()
-    away = until(live.look, lambda seen: seen.snapshot.error is not None, seconds=3)
+    away = until(live.read, lambda seen: seen.snapshot.error is not None, seconds=3)
     machine.remove_driver(False)
 
     assert (away.snapshot.absent, away.stale_since) == (True, None)
-    until(live.look, lambda seen: seen.snapshot.error is None, seconds=7)
+    until(live.read, lambda seen: seen.snapshot.error is None, seconds=7)
 
 
 # --- what happens to the board ---
@@ -159,9 +159,9 @@ def test_its_directory_removed_is_made_again_and_what_was_seen_last_stays_in_sig
     shutil.rmtree(machine_folder)
     removed = time.time()
 
-    assert live.look().sequence >= before.sequence
-    until(live.look, lambda seen: seen.snapshot.time > removed and fresh(seen), seconds=4)
-    until(live.look, lambda _: len(collectors(machine)) == 1, seconds=4, every=0.5)
+    assert live.read().sequence >= before.sequence
+    until(live.read, lambda seen: seen.snapshot.time > removed and fresh(seen), seconds=4)
+    until(live.read, lambda _: len(collectors(machine)) == 1, seconds=4, every=0.5)
 
 
 @pytest.mark.parametrize("how", ["link", "another's", "open to others"])
@@ -171,9 +171,9 @@ def test_its_directory_replaced_is_refused_left_alone_and_left(
     live.wait(60)
     with spoiled(machine_folder, how):
         with pytest.raises(MonitorError, match="TFGPU_MAGIC_DIR"):
-            live.look()
+            live.read()
         until(lambda: not collectors(machine), seconds=4, every=0.5)
-    until(live.look, fresh, seconds=5)
+    until(live.read, fresh, seconds=5)
 
 
 @pytest.mark.parametrize("name", [SNAPSHOT, LOCK])
@@ -183,7 +183,7 @@ def test_a_file_removed_replaced_or_truncated_comes_back(
 ) -> None:
     live.wait(60)
     with BoardDirectory() as place:
-        path = machine_folder / place.name(name)
+        path = machine_folder / place.full_name(name)
     if how == "truncated":
         os.truncate(path, 0)
     else:
@@ -192,17 +192,17 @@ def test_a_file_removed_replaced_or_truncated_comes_back(
         path.write_bytes(b"not what it was")
     done = time.time()
 
-    until(live.look, lambda seen: seen.snapshot.time > done and fresh(seen), seconds=5)
-    until(live.look, lambda _: len(collectors(machine)) == 1, seconds=4, every=0.5)
+    until(live.read, lambda seen: seen.snapshot.time > done and fresh(seen), seconds=5)
+    until(live.read, lambda _: len(collectors(machine)) == 1, seconds=4, every=0.5)
 
 
 @root_only
 def test_a_full_disk_is_said_and_room_on_it_is_enough(machine: Machine, machine_folder: Path, small_disk: Path) -> None:
     filler = fill(small_disk)
     with Watch(linger=2) as live:
-        seen = until(live.look, lambda seen: "No space left" in (seen.snapshot.error or ""), seconds=5)
+        seen = until(live.read, lambda seen: "No space left" in (seen.snapshot.error or ""), seconds=5)
         filler.unlink()
 
         assert seen.stale_since is not None
-        until(live.look, fresh, seconds=16)
+        until(live.read, fresh, seconds=16)
     until(lambda: not collectors(machine), seconds=6, every=0.5)

@@ -11,8 +11,8 @@ import pytest
 
 from tests.machine.boards import NOBODY, root_only, snapshot
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.ground.host import SIMULATED
-from tfgpu_magic.machine import starting
+from tfgpu_magic.ground.process_kind import SIMULATED
+from tfgpu_magic.machine import collector_start
 from tfgpu_magic.machine.board import directory
 from tfgpu_magic.machine.board.directory import BoardDirectory, directories
 from tfgpu_magic.machine.board.report_files import PREFIX
@@ -23,7 +23,7 @@ from tfgpu_magic.machine.see import Watch
 
 def cache(homes: Path) -> Path:
     """Return the folder of this machine and boot in the user's cache."""
-    return homes / f"home/.cache/tfgpu_magic/{os.uname().nodename}-{directory.boot():08x}"
+    return homes / f"home/.cache/tfgpu_magic/{os.uname().nodename}-{directory.boot_id():08x}"
 
 
 def test_a_directory_that_is_named_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_a_home_that_several_machines_share_has_a_folder_for_each_of_them_and_ea
     homes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {directories()[-1]}
-    monkeypatch.setattr(directory, "boot", lambda: 77)
+    monkeypatch.setattr(directory, "boot_id", lambda: 77)
     found.add(directories()[-1])
     name = SimpleNamespace(nodename="another")
     monkeypatch.setattr(os, "uname", lambda: name)
@@ -79,7 +79,7 @@ def test_another_machine_has_files_of_its_own_and_another_view_of_the_gpus_a_boa
 ) -> None:
     writer.publish(snapshot(3))
     if what == "boot":
-        monkeypatch.setattr(directory, "boot", lambda: 77)
+        monkeypatch.setattr(directory, "boot_id", lambda: 77)
     elif what == "simulated machine":
         monkeypatch.setenv(SIMULATED, "/somewhere/machine")
     elif what == "pids":
@@ -87,10 +87,10 @@ def test_another_machine_has_files_of_its_own_and_another_view_of_the_gpus_a_boa
     else:
         monkeypatch.setattr(directory, "_devices", lambda: ["null"])
     with BoardDirectory(folder) as there:
-        assert SnapshotReader(there).look().snapshot is NOTHING
-        assert not there.same(here)
-        assert [there.name(name) == here.name(name) for name in (SNAPSHOT, LOCK)] == [False, False]
-        assert (there.name(f"{PREFIX}1-7") == here.name(f"{PREFIX}1-7")) == reports
+        assert SnapshotReader(there).read().snapshot is NOTHING
+        assert not there.is_same(here)
+        assert [there.full_name(name) == here.full_name(name) for name in (SNAPSHOT, LOCK)] == [False, False]
+        assert (there.full_name(f"{PREFIX}1-7") == here.full_name(f"{PREFIX}1-7")) == reports
         assert there.simulated == (what == "simulated machine")
 
 
@@ -119,15 +119,15 @@ def test_a_directory_that_cannot_be_looked_into_is_refused_in_a_sentence(
 def test_looks_go_on_beside_a_home_that_cannot_be_looked_into(
     unknowable: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(starting, "Start", lambda *_: None)
+    monkeypatch.setattr(collector_start, "Start", lambda *_: None)
     with Watch() as one:
-        assert one.look().snapshot is NOTHING
+        assert one.read().snapshot is NOTHING
         assert one.report_files.read() == ()
 
 
 def test_it_and_its_files_are_for_nobody_else(folder: Path, here: BoardDirectory, writer: SnapshotWriter) -> None:
     writer.publish(snapshot())
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / here.name(SNAPSHOT))]
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / here.full_name(SNAPSHOT))]
 
     assert modes == [0o700, 0o600]
 
@@ -161,7 +161,7 @@ def test_a_file_that_is_not_plain_or_not_ours_is_refused_at_once(
     tmp_path: Path, folder: Path, here: BoardDirectory, how: str
 ) -> None:
     (tmp_path / "precious").write_text("precious")
-    lock = folder / here.name(LOCK)
+    lock = folder / here.full_name(LOCK)
     if how == "link":
         lock.symlink_to(tmp_path / "precious")
     elif how == "hard link":
@@ -181,8 +181,8 @@ def test_a_file_that_is_not_plain_or_not_ours_is_refused_at_once(
 def test_a_link_at_the_boards_place_is_replaced_and_its_target_left_alone(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "precious").write_text("precious")
     with BoardDirectory() as here:
-        (folder / here.name(SNAPSHOT)).symlink_to(tmp_path / "precious")
+        (folder / here.full_name(SNAPSHOT)).symlink_to(tmp_path / "precious")
         SnapshotWriter(here).publish(snapshot())
 
     assert (tmp_path / "precious").read_text() == "precious"
-    assert not (folder / here.name(SNAPSHOT)).is_symlink()
+    assert not (folder / here.full_name(SNAPSHOT)).is_symlink()

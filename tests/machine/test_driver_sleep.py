@@ -77,18 +77,18 @@ def test_nvml_is_let_go_of_when_nobody_uses_a_gpu_that_may_sleep(
         device(pci, number, **one)
     driver_sleep, times = DriverSleep(), (0.0, IDLE_FOR - 1, IDLE_FOR)
 
-    seen = [driver_sleep.begins(snapshot(count), now) for count, now in zip(processes, times, strict=True)]
-    assert (seen, driver_sleep.asleep()) == (begins, False)
+    seen = [driver_sleep.should_begin(snapshot(count), now) for count, now in zip(processes, times, strict=True)]
+    assert (seen, driver_sleep.is_asleep()) == (begins, False)
 
 
 def test_a_gpu_that_stays_awake_is_left_alone_once(pci: Path) -> None:
     device(pci, 1)
     one = DriverSleep()
-    begun = [one.begins(NOBODY_THERE, now) for now in (0.0, IDLE_FOR)]
-    waiting = [one.goes_on(IDLE_FOR + 1), one.goes_on(IDLE_FOR + SLEEP_TIMEOUT)]
+    begun = [one.should_begin(NOBODY_THERE, now) for now in (0.0, IDLE_FOR)]
+    waiting = [one.should_go_on(IDLE_FOR + 1), one.should_go_on(IDLE_FOR + SLEEP_TIMEOUT)]
 
     assert (begun, waiting) == ([False, True], [True, False])
-    assert not any(one.begins(NOBODY_THERE, now) for now in (100.0, 200.0))
+    assert not any(one.should_begin(NOBODY_THERE, now) for now in (100.0, 200.0))
 
 
 def test_a_laptops_gpu_falls_asleep_under_an_open_page_and_is_seen_when_it_wakes(
@@ -97,25 +97,25 @@ def test_a_laptops_gpu_falls_asleep_under_an_open_page_and_is_seen_when_it_wakes
     status = device(tmp_path / "pci", 1)
     with subprocess.Popen([sys.executable, "-c", COLLECTOR, str(tmp_path / "pci")]) as process, Watch() as live:
         until(lambda: list(machine_folder.glob("snapshot-*")), seconds=20)  # it is the one, and not live's
-        until(live.look, fresh, seconds=20)
-        until(live.look, lambda _: machine.calls().get("nvmlShutdown", 0) > 0, seconds=20)
+        until(live.read, fresh, seconds=20)
+        until(live.read, lambda _: machine.calls().get("nvmlShutdown", 0) > 0, seconds=20)
         # Nobody reads, and what was read is of its time.
-        until(live.look, lambda seen: seen.stale_since is not None, seconds=20)
+        until(live.read, lambda seen: seen.stale_since is not None, seconds=20)
         status.write_text("suspended\n")
-        asleep = until(live.look, lambda seen: seen.snapshot.error == ASLEEP, seconds=20)
+        asleep = until(live.read, lambda seen: seen.snapshot.error == ASLEEP, seconds=20)
         before = machine.calls()
         beats = set[int]()
         with BoardDirectory() as place:
 
             def beaten() -> int:
-                beats.add(place.touched(SNAPSHOT))
+                beats.add(place.touch_time(SNAPSHOT))
                 return len(beats)
 
             until(beaten, lambda count: count > 6)  # meanwhile an awake driver is asked
         assert machine.calls() == before
         machine.add_neighbour("1GiB@0")
         status.write_text("active\n")
-        woken = until(live.look, lambda seen: bool(seen.snapshot.processes), seconds=20)
+        woken = until(live.read, lambda seen: bool(seen.snapshot.processes), seconds=20)
         until(lambda: len(collectors(machine)) <= 1)
         process.kill()
 

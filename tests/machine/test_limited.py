@@ -10,7 +10,7 @@ import pytest
 
 from tests.sizes import GIB
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.machine.board import limited as table
+from tfgpu_magic.machine.board import cgroup_limits as table
 from tfgpu_magic.machine.driver.limits import DRIVERS_PART, UNLIMITED
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the service writes, of a viewer in a user's unit."""
     monkeypatch.setattr(table, "STATE", tmp_path / "limits.json")
     monkeypatch.setattr(table, "cgroups", lambda: [UNIT, SLICE, "/cg"])
-    monkeypatch.setattr(table, "named", lambda _: NAME)
-    table._limits.cache_clear()
+    monkeypatch.setattr(table, "cgroup_name", lambda _: NAME)
+    table._read_limits.cache_clear()
     return tmp_path / "limits.json"
 
 
@@ -61,7 +61,7 @@ def test_the_limit_of_the_viewers_unit_counts_with_what_is_held_there(
     state: Path, limits: Any, rows: tuple[Process, ...], limit: int | None, free: int | None
 ) -> None:
     state.write_text(json.dumps({"limits": limits}))
-    seen = table.limited(Snapshot(time=1.0, gpus=GPUS, processes=ROWS + rows)).gpus
+    seen = table.with_cgroup_limits(Snapshot(time=1.0, gpus=GPUS, processes=ROWS + rows)).gpus
 
     assert seen[0] == GPUS[0]._replace(limit=limit and limit * GIB, free=free)
     assert seen[1] == GPUS[1]
@@ -76,7 +76,7 @@ def test_the_limit_of_the_viewers_unit_counts_with_what_is_held_there(
 )
 def test_what_the_driver_tells_of_a_gpu_itself_counts(state: Path, gpu: Gpu, limit: int, free: int | None) -> None:
     state.write_text(json.dumps({"limits": LIMITED}))
-    (seen,) = table.limited(Snapshot(time=1.0, gpus=(gpu,), processes=ROWS)).gpus
+    (seen,) = table.with_cgroup_limits(Snapshot(time=1.0, gpus=(gpu,), processes=ROWS)).gpus
 
     assert (seen.limit, seen.free) == (limit, free)
 
@@ -87,4 +87,4 @@ def test_without_the_service_or_with_what_no_version_writes_nothing_changes(stat
         state.write_text(text)
     snapshot = Snapshot(time=1.0, gpus=GPUS)
 
-    assert table.limited(snapshot) is snapshot
+    assert table.with_cgroup_limits(snapshot) is snapshot

@@ -21,7 +21,7 @@ from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.engine.status import status
-from tfgpu_magic.machine import see, starting
+from tfgpu_magic.machine import collector_start, see
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.viewers import LOCK
 from tfgpu_magic.machine.see import Watch, look, snapshot
@@ -120,7 +120,7 @@ def test_threads_may_look_at_once(machine: Machine) -> None:
     [
         (sys, "executable", "", "no process could be started"),
         (sys, "executable", "/nowhere/python", "no process could be started"),
-        (starting, "CODE", "import os; os.abort()", "ended without one"),
+        (collector_start, "CODE", "import os; os.abort()", "ended without one"),
     ],
 )
 def test_a_reader_that_does_not_start_or_crashes_is_said(
@@ -166,7 +166,7 @@ def test_a_driver_that_is_slow_to_start_is_let_finish_and_its_answer_is_seen(mac
 def test_what_a_slow_driver_said_too_late_is_shown_with_its_age(machine: Machine) -> None:
     machine.hang("nvmlInit", 2.5)
     assert look(0.5).error is not None
-    until(lambda: not starting.is_pending() and not collectors(machine))
+    until(lambda: not collector_start.is_pending() and not collectors(machine))
 
     seen = look(0.5)
 
@@ -218,10 +218,10 @@ def test_who_only_tries_the_lock_is_no_collector_that_hangs() -> None:
 def test_a_driver_that_hangs_for_a_view_is_still_asked(machine: Machine, live: Watch) -> None:
     live.wait()
     machine.hang("nvmlDeviceGetMemoryInfo", 3600)
-    until(lambda: live.look().stale_since, seconds=30)
+    until(lambda: live.read().stale_since, seconds=30)
 
     assert "say it again" in (look(0.5).error or "")
-    assert see.still_asked()
+    assert see.is_still_asked()
 
 
 def test_an_interrupted_look_is_answered_later(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_an_interrupted_look_is_answered_later(machine: Machine, monkeypatch: py
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patching:
-        patching.setattr(see._Question, "_found", interrupt)
+        patching.setattr(see._Question, "_read_or_ask", interrupt)
         with pytest.raises(KeyboardInterrupt):
             look()
     until(lambda: not collectors(machine))
@@ -253,7 +253,7 @@ def test_where_nothing_can_be_written_the_gpus_are_seen_all_the_same(
 
 def test_beside_a_view_no_other_process_opens_the_driver_and_figures_are_of_now(machine: Machine, live: Watch) -> None:
     neighbour = machine.add_neighbour("2GiB@0")
-    until(live.look, fresh)
+    until(live.read, fresh)
     opened = machine.calls()["nvmlInitWithFlags"]
     for size in range(3, 8):
         neighbour.resize(size * GIB)

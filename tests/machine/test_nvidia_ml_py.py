@@ -38,7 +38,7 @@ def read_with(package: str, folder: Path) -> Snapshot:
 def test_the_oldest_and_the_newest_read_alike(machine: Machine, package: str, tmp_path: Path) -> None:
     machine.add_neighbour("3GiB@0")
     machine.add_neighbour("1GiB@1.1")
-    machine.sense(0, celsius=54, watts=61.5)
+    machine.set_sensors(0, celsius=54, watts=61.5)
 
     assert read_with(package, tmp_path) == read(*nvml_path())
 

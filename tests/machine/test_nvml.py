@@ -16,7 +16,7 @@ from tests.sizes import GIB
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.machine.driver import limits, nvml
 from tfgpu_magic.machine.driver.nvml import NvmlReader
-from tfgpu_magic.machine.driver.readings import completed
+from tfgpu_magic.machine.driver.readings import complete
 
 from .driver import COMPUTE, GRAPHICS, LIMITS, MPS, NEWER, Device, Driver
 
@@ -90,7 +90,7 @@ def test_a_limit_beyond_the_gpus_memory_is_none(driver: Driver, monkeypatch: pyt
     with closing(NvmlReader()) as reader:
         gpu = reader.read().gpus[0]
 
-    assert (gpu.limit, gpu.free, gpu.most) == (None, 11 * GIB, gpu.total)
+    assert (gpu.limit, gpu.free, gpu.capacity) == (None, 11 * GIB, gpu.total)
 
 
 def test_dear_lists_are_asked_only_when_wanted(driver: Driver) -> None:
@@ -489,8 +489,8 @@ def test_sensors_are_read_with_the_graphics_processes_and_kept_in_between(used: 
 
     assert used.calls[POWER] == 1
     assert whole.gpus[0].sensors == TOLD
-    second = completed(lists, whole, processes=True, graphics=False)
-    third = completed(memory, second, processes=False, graphics=False)
+    second = complete(lists, whole, processes=True, graphics=False)
+    third = complete(memory, second, processes=False, graphics=False)
     assert [one.gpus[0].sensors for one in (second, third)] == [TOLD] * 2
 
 
@@ -498,7 +498,7 @@ def test_the_use_of_a_gpu_is_of_its_own_reading(used: Driver) -> None:
     with closing(NvmlReader()) as reader:
         whole = reader.read()
         used.devices[0].utilisation = 90
-        memory = completed(reader.read(processes=False), whole, processes=False, graphics=False)
+        memory = complete(reader.read(processes=False), whole, processes=False, graphics=False)
 
     assert memory.gpus[0].utilisation == 90
     assert [row.utilisation for row in memory.processes] == [0, 0, 0]
@@ -508,7 +508,7 @@ def test_sensors_of_a_gpu_that_fails_are_gone(used: Driver) -> None:
     with closing(NvmlReader()) as reader:
         whole = reader.read()
         used.devices[0].codes = {"nvmlDeviceGetMemoryInfo_v2": 15}
-        failed = completed(reader.read(processes=False), whole, processes=False, graphics=False)
+        failed = complete(reader.read(processes=False), whole, processes=False, graphics=False)
 
     assert failed.gpus[0].sensors == {}
 
@@ -527,7 +527,7 @@ MEMORY = Snapshot(time=2.0, gpus=tuple(gpu._replace(used=2 * GIB, listed=False) 
 
 
 def without_lists(fresh: Snapshot, before: Snapshot | None = BEFORE) -> Snapshot:
-    return completed(fresh, before, processes=False, graphics=False)
+    return complete(fresh, before, processes=False, graphics=False)
 
 
 def test_memory_is_fresh_and_rows_are_those_before() -> None:
@@ -567,7 +567,7 @@ def test_without_graphics_lists_those_who_draw_are_as_before() -> None:
         Process(gpu="0", pid=2, kind="C", held=2 * GIB),
         Process(gpu="1", pid=4, kind="C", held=2 * GIB),
     )
-    seen = completed(BEFORE._replace(processes=computing), BEFORE, processes=True, graphics=False)
+    seen = complete(BEFORE._replace(processes=computing), BEFORE, processes=True, graphics=False)
 
     assert [(row.gpu, row.pid, row.kind, row.held) for row in seen.processes] == [
         ("0", 1, "C", 2 * GIB),

@@ -20,15 +20,15 @@ from tests.containers import container
 from tests.processes import among_own_pids, choose_pid
 from tests.waiting import until
 from tfgpu_magic.ground import phrases
-from tfgpu_magic.ground.host import SIMULATED_USER
+from tfgpu_magic.ground.process_kind import SIMULATED_USER
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.ground.rows import Notebook, Owner
 from tfgpu_magic.machine.owners import attribution as owning
 from tfgpu_magic.machine.owners import holders, pids, users
-from tfgpu_magic.machine.owners.attribution import _FIRST, Owners, together
-from tfgpu_magic.machine.owners.cgroups import named
-from tfgpu_magic.machine.owners.holders import HolderFacts, holder, users_holder
-from tfgpu_magic.machine.owners.pids import began, family, opens_driver, short_command
+from tfgpu_magic.machine.owners.attribution import _FIRST, Owners, merge_notebooks
+from tfgpu_magic.machine.owners.cgroups import cgroup_name
+from tfgpu_magic.machine.owners.holders import HolderFacts, read_holder, read_users_holder
+from tfgpu_magic.machine.owners.pids import family, opens_driver, short_command, start_time
 from tfgpu_magic.machine.owners.users import Users
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def find(pid: int, *, kernel: int = ELSE) -> Owner:
 def test_the_process_that_asks_is_this_notebook() -> None:
     pid = os.getpid()
 
-    this = Owner(pid=pid, who="this", text="this program", kernel=pid, began=began(pid))
+    this = Owner(pid=pid, who="this", text="this program", kernel=pid, began=start_time(pid))
     assert Owners().find([pid]) == {pid: this}
 
 
@@ -129,13 +129,13 @@ def test_another_user_is_a_user_name_and_nothing_else(start: Start, monkeypatch:
     # The shell, because another user may not be allowed to run this Python.
     pid = start("/bin/sh", "-c", "echo; read line", SECRET, user=NOBODY, JPY_SESSION_NAME="secret.ipynb")
 
-    public, text = {"stat", "status"}, pids.text
+    public, text = {"stat", "status"}, pids.read_text
 
     def read(pid: int, name: str = "") -> str:
         assert name in public, "read what is nobody else's business"
         return text(pid, name)
 
-    for room, asked in ((pids, "text"), (pids, "opens_driver"), (owning, "ancestors")):
+    for room, asked in ((pids, "read_text"), (pids, "opens_driver"), (owning, "ancestors")):
         monkeypatch.setattr(room, asked, read)
     owner = Owners(kernel=ELSE).find([pid])[pid]
 
@@ -146,7 +146,7 @@ def test_of_whom_a_collector_has_read_the_user_nothing_is_read(monkeypatch: pyte
     def read(*_: object) -> None:
         raise AssertionError("read of another user's process")
 
-    for asked in ("lives", "_read"):
+    for asked in ("is_alive", "_read_process"):
         monkeypatch.setattr(owning, asked, read)
     found = Owners(kernel=ELSE).find([7, 8, 0], users={7: NOBODY, 8: 4_000_000})
 
@@ -184,8 +184,10 @@ def test_a_view_that_is_open_takes_no_other_process_for_what_had_its_pid(start: 
 
     def scene() -> None:
         view, gone = Owners(kernel=ELSE, trust=1e9), start("/bin/sh", "-c", "echo; read line")
-        start_tick = began(gone) or 0
-        view._seen[gone] = owning._Seen(owning._Read(start_tick, drives=True), "mine", time.monotonic())
+        start_tick = start_time(gone) or 0
+        view._seen[gone] = owning._CachedRecord(
+            owning._ProcessRecord(start_tick, drives=True), "mine", time.monotonic()
+        )
         assert view.find([gone])[gone].who == "mine"
         os.kill(gone, signal.SIGKILL)
         os.waitpid(gone, 0)
@@ -265,7 +267,7 @@ def test_a_notebooks_name_is_read_before_the_long_command_of_its_worker(start: S
     worker = f"{sys.executable} -m a_long_package_of_a_library; true"
     kernel = start("/bin/sh", "-c", worker, CONNECTION, JPY_SESSION_NAME="mine.ipynb", PYTHONPATH=str(tmp_path))
     (pid,) = (child.pid for child in psutil.Process(kernel).children())
-    text = phrases.plain(Owners(kernel=ELSE).find([pid], {kernel: Notebook(path="mine.ipynb")})[pid].text)
+    text = phrases.clean(Owners(kernel=ELSE).find([pid], {kernel: Notebook(path="mine.ipynb")})[pid].text)
 
     assert text == "mine.ipynb's python -m ...f_a_library"
 
@@ -278,7 +280,7 @@ def test_a_kernel_behind_a_wrapper_is_its_servers(start: Start, tmp_path: Path, 
     (kernel,) = (child.pid for child in psutil.Process(wrapper).children())
     served = {wrapper: Notebook(path="lab/eval.ipynb", kernel="7f3a", state="idle")}
     report = Report(pid=kernel, summary="", notebook="eval.ipynb", kernel="7f3a")
-    owner = Owners(kernel=ELSE).find([kernel], together([report] if reports else [], served))[kernel]
+    owner = Owners(kernel=ELSE).find([kernel], merge_notebooks([report] if reports else [], served))[kernel]
 
     assert (owner.text, owner.kernel, owner.notebook) == ("eval.ipynb", kernel, served[wrapper])
 
@@ -306,7 +308,7 @@ def test_a_process_that_is_trusted_is_not_read_again_and_its_end_is_seen_at_once
     owners = Owners(kernel=ELSE, trust=60)
     first = owners.find([pid])
     with monkeypatch.context() as patch:
-        patch.delattr(owning, "_read")
+        patch.delattr(owning, "_read_process")
         again = owners.find([pid])
     psutil.Process(pid).kill()
     os.waitpid(pid, 0)
@@ -329,7 +331,7 @@ def test_one_that_cannot_be_read_keeps_its_name_is_asked_once_by_all_and_holds_u
         return "python train.py"
 
     with monkeypatch.context() as patch:
-        patch.setattr(owning, "command", hang)
+        patch.setattr(owning, "command_name", hang)
         twice = [owners.find([stuck, fine]) for _ in range(2)]
         others = {Owners(kernel=ELSE).find([stuck])[stuck].text for _ in range(2)}
         waited = never.is_set()
@@ -345,8 +347,8 @@ def test_a_pid_that_was_given_anew_is_another_owner(start: Start, monkeypatch: p
     pid = start(notebook="first.ipynb")
     owners = Owners(kernel=ELSE)
     owners.find([pid])
-    monkeypatch.setattr(owning, "began", lambda _: 0)
-    monkeypatch.setattr(owning, "notebook", lambda _: "second.ipynb")
+    monkeypatch.setattr(owning, "start_time", lambda _: 0)
+    monkeypatch.setattr(owning, "notebook_of_kernel", lambda _: "second.ipynb")
 
     assert owners.find([pid])[pid].text == "second.ipynb"
 
@@ -410,8 +412,8 @@ def test_what_the_kernel_denies_leaves_the_process_name(start: Start, monkeypatc
             raise PermissionError
         return "python" if name == "comm" else text(pid, name)
 
-    pid, text = start(), pids.text
-    monkeypatch.setattr(pids, "text", deny)
+    pid, text = start(), pids.read_text
+    monkeypatch.setattr(pids, "read_text", deny)
 
     assert find(pid).text == "python"
 
@@ -452,7 +454,9 @@ def test_of_another_users_holder_is_read_whose_it_is_when_it_began_its_cgroup_an
 
     monkeypatch.setattr(pids, "opens_driver", read)
 
-    assert users_holder(pid) == HolderFacts(NOBODY, began(pid), named(Path(f"/proc/{pid}/cgroup").read_text()))
+    assert read_users_holder(pid) == HolderFacts(
+        NOBODY, start_time(pid), cgroup_name(Path(f"/proc/{pid}/cgroup").read_text())
+    )
 
 
 @pytest.fixture
@@ -479,7 +483,7 @@ def subordinates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("subordinates")
 def test_a_process_counts_for_whose_container_it_is_in(users_map: str, inside: int, counts_for: int) -> None:
     with container(users_map, inside) as (pid,):
-        assert holder(pid).uid == counts_for
+        assert read_holder(pid).uid == counts_for
 
 
 @needs_root
@@ -487,7 +491,7 @@ def test_a_process_counts_for_whose_container_it_is_in(users_map: str, inside: i
 def test_a_user_of_a_directory_that_is_away_counts_for_nobody_else(start: Start) -> None:
     pid = start("/bin/sh", "-c", "echo; read line", user=100_500)
 
-    assert holder(pid).uid == 100_500  # whom the system does not know now, nor knows that there is no such user
+    assert read_holder(pid).uid == 100_500  # whom the system does not know now, nor knows that there is no such user
 
 
 @needs_root
@@ -495,10 +499,10 @@ def test_what_runs_in_a_container_of_mine_is_mine_and_nothing_is_read_of_it(
     subordinates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subordinates.write_text("root:100000:65536\n")
-    monkeypatch.setattr(owning, "command", None)
+    monkeypatch.setattr(owning, "command_name", None)
     with container("0 0 1\n1 100000 65536\n", 7) as (pid,):
         view, own = Owners(kernel=ELSE), Owner(pid=pid, who="mine", text="a process in a container of yours")
-        uid = holder(pid).uid
+        uid = read_holder(pid).uid
         assert uid is not None
         for told in ({pid: uid}, {}, {pid: uid}):  # by a board of all users, and by one's own
             assert view.find([pid], users=told)[pid] == own
@@ -518,11 +522,11 @@ def test_of_many_in_a_container_whose_owner_is_not_told_one_is_asked_for(monkeyp
     monkeypatch.setattr(pwd, "getpwnam", getpwnam)
     monkeypatch.setattr(users, "USER_TIMEOUT", 0.01)
     with container("0 100000 65536\n", *range(12)) as pids:
-        assert {holder(pid).uid for pid in pids} == set(range(100_000, 100_012))
+        assert {read_holder(pid).uid for pid in pids} == set(range(100_000, 100_012))
         until(lambda: asked)
         end.set()
         until(lambda: not any(thread.is_alive() for thread in users._hanging))
-        assert {holder(pid).uid for pid in pids} == {NOBODY}
+        assert {read_holder(pid).uid for pid in pids} == {NOBODY}
     assert asked == ["nobody"]
 
 
@@ -531,15 +535,15 @@ def test_what_has_ended_or_has_no_driver_open_is_not_what_the_driver_means(start
     psutil.Process(ended).kill()
     os.waitpid(ended, 0)
 
-    assert [users_holder(pid).began for pid in (holds, without, ended)] == [began(holds), None, None]
-    assert [holder(pid).began for pid in (without, ended)] == [began(without), None]
+    assert [read_users_holder(pid).began for pid in (holds, without, ended)] == [start_time(holds), None, None]
+    assert [read_holder(pid).began for pid in (without, ended)] == [start_time(without), None]
 
 
 def test_what_is_read_while_a_pid_is_given_anew_is_nobodys(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     pid, times = start(), itertools.count()
-    monkeypatch.setattr(holders, "began", lambda _: next(times))
+    monkeypatch.setattr(holders, "start_time", lambda _: next(times))
 
-    assert holder(pid) == HolderFacts()
+    assert read_holder(pid) == HolderFacts()
 
 
 def test_the_first_process_of_a_container_is_of_its_own_family() -> None:

@@ -16,14 +16,14 @@ from tests.rows import changed, process_row
 from tests.sizes import GIB
 from tfgpu_magic.engine.status import Status
 from tfgpu_magic.ground import phrases
-from tfgpu_magic.ground.host import Waits
 from tfgpu_magic.ground.message import msg
+from tfgpu_magic.ground.process_kind import RoomWait
 from tfgpu_magic.ground.report import Figure, GpuUse, LogicalGpu, Parked, Report
 from tfgpu_magic.ground.rows import NOT_REPORTED, Notebook, Owner, ProcessRow, Share, Table
 from tfgpu_magic.ground.snapshot import SMALLEST_REST, Gpu, Process, Snapshot
 from tfgpu_magic.machine.owners.attribution import ENDED, OTHERS
 from tfgpu_magic.tell import page_json
-from tfgpu_magic.tell.tabulate import COLOURS, TONES, UNATTRIBUTED, UNLISTED, UNREAD, ProcessFacts, is_spare, make
+from tfgpu_magic.tell.tabulate import COLOURS, TONES, UNATTRIBUTED, UNLISTED, UNREAD, ProcessFacts, is_spare, make_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def table(
     )
     owners = {pid: Owner(pid=pid, who=who, text=text) for pid, (who, text) in OWNERS.items()}
     notebooks = {one.pid: Notebook(path=one.notebook) for one in reports if one.notebook}
-    return make(snapshot, ProcessFacts(owners=owners, own=report, reports=reports, notebooks=notebooks))
+    return make_table(snapshot, ProcessFacts(owners=owners, own=report, reports=reports, notebooks=notebooks))
 
 
 NOTE = msg("Note.")
@@ -90,13 +90,15 @@ def test_processes_are_in_the_order_of_the_gpus() -> None:
         processes=(Process(gpu="9", pid=1, kind="C", held=2), Process(gpu="10", pid=2, kind="C", held=1)),
     )
 
-    assert [row.process.gpu for row in make(snapshot, ProcessFacts()).processes] == ["10", "9"]
+    assert [row.process.gpu for row in make_table(snapshot, ProcessFacts()).processes] == ["10", "9"]
 
 
 def test_a_row_has_since_when_memory_is_unused_unless_its_pid_was_given_anew() -> None:
     rows = tuple(Process("0", pid, "C", pid, 0, began=began, unused=5.0) for pid, began in ((3, None), (2, 7), (1, 8)))
     owners = {pid: Owner(pid=pid, who="mine", text="", began=7) for pid in (1, 2, 3)}
-    made = make(Snapshot(time=0.0, gpus=(Gpu(index=0, uuid="GPU-0"),), processes=rows), ProcessFacts(owners=owners))
+    made = make_table(
+        Snapshot(time=0.0, gpus=(Gpu(index=0, uuid="GPU-0"),), processes=rows), ProcessFacts(owners=owners)
+    )
 
     assert [row.process.unused for row in made.processes] == [5.0, 5.0, None]
 
@@ -107,7 +109,9 @@ THEIRS = (("maria", 5), ("maria", 6), ("noor", 7), ("noor", 8), ("noor", 9))
 def others(*rows: Process, names: Sequence[tuple[str, int]] = THEIRS) -> list[ProcessRow]:
     """Return the rows of other users' processes."""
     owners = {pid: Owner(pid=pid, who="other", text=name) for name, pid in names}
-    return list(make(Snapshot(time=0.0, gpus=(Gpu(index=0),), processes=rows), ProcessFacts(owners=owners)).processes)
+    return list(
+        make_table(Snapshot(time=0.0, gpus=(Gpu(index=0),), processes=rows), ProcessFacts(owners=owners)).processes
+    )
 
 
 def test_of_each_other_user_there_is_one_row_on_each_gpu() -> None:
@@ -159,7 +163,7 @@ def test_a_process_of_which_nothing_is_known_is_not_called_others() -> None:
         8: Owner(pid=8, who="unknown", text="hangs", silent=True),
         4: Owner(pid=4, who="gone", text="eval.ipynb, ended"),
     }
-    made = make(Snapshot(time=0.0, gpus=(gpu,), processes=rows), ProcessFacts(owners=owners))
+    made = make_table(Snapshot(time=0.0, gpus=(gpu,), processes=rows), ProcessFacts(owners=owners))
 
     assert made.gpus[0].others == Share(text=f"hangs, {ENDED}", size=10 * GIB)
 
@@ -265,7 +269,7 @@ def test_names_lose_the_maker_and_keep_the_simulation() -> None:
 
 
 def test_an_error_is_passed_on() -> None:
-    made = make(Snapshot(time=0.0, error="No driver.", absent=True), ProcessFacts(own=kernel()))
+    made = make_table(Snapshot(time=0.0, error="No driver.", absent=True), ProcessFacts(own=kernel()))
 
     assert (made.error, made.absent, made.summary, made.gpus) == ("No driver.", True, "Ready.", ())
 
@@ -295,7 +299,7 @@ def test_a_notebook_has_one_look_on_every_gpu_whoever_looks_and_no_two_have_the_
             )
             for pid in order for more in (0, 100)
         }  # fmt: skip
-        rows = make(snapshot, ProcessFacts(owners=owners)).processes
+        rows = make_table(snapshot, ProcessFacts(owners=owners)).processes
         for row in rows:
             assert {other.tone for other in rows if other.owner.kernel == row.owner.kernel} == {row.tone}
         return {row.owner.kernel: row.tone for row in rows}
@@ -314,7 +318,9 @@ def test_a_notebook_that_comes_later_takes_a_colour_that_no_other_has_and_leaves
         }
         rows = [Process(gpu="0", pid=pid, kind="C", held=GIB) for pid in owners]
         made = [
-            make(Snapshot(time=100.0, gpus=(Gpu(index=0),), processes=tuple(rows[:count])), ProcessFacts(owners=owners))
+            make_table(
+                Snapshot(time=100.0, gpus=(Gpu(index=0),), processes=tuple(rows[:count])), ProcessFacts(owners=owners)
+            )
             for count in (1, 2, 3, 4)
         ]
         tones = [{row.owner.kernel: row.tone for row in one.processes} for one in made]
@@ -337,7 +343,7 @@ def test_another_kernels_word_stands_beside_its_process_also_where_it_names_the_
         row = table((2, 10 * GIB), uuid="GPU-7", reports=[other(3, gpu=gpu)]).processes[0]
 
         assert row.use == other(3, gpu=gpu).uses[0]
-        assert (row.use.used, row.use.taken, row.process.held) == (3 + 1, 3 + RESERVED, 10 * GIB)
+        assert (row.use.in_use, row.use.least_held, row.process.held) == (3 + 1, 3 + RESERVED, 10 * GIB)
 
 
 def test_another_users_pid_has_no_report_of_mine() -> None:
@@ -348,7 +354,7 @@ def test_another_users_pid_has_no_report_of_mine() -> None:
 def test_kernels_that_the_driver_never_lists_are_shown_by_their_own_word() -> None:
     made = table((3, 10 * GIB), reports=[other(3 * GIB, used_since=80.0, notebook="/home/me/eval.ipynb")])
 
-    assert [(row.owner.text, row.process.held, row.known) for row in made.processes] == [
+    assert [(row.owner.text, row.process.held, row.held_or_reported) for row in made.processes] == [
         ("eval.ipynb", None, 3 * GIB + RESERVED),
         ("others", 7 * GIB - RESERVED, 7 * GIB - RESERVED),
     ]
@@ -359,7 +365,7 @@ def test_logical_gpus_are_named_together_and_figures_that_are_not_known_are_none
     two = GpuUse(gpu="0", logical=(LogicalGpu(name="GPU:0"), LogicalGpu(name="GPU:1")))
 
     made = table(report=Report(pid=1, summary="", uses=(two,))).gpus[0]
-    assert (made.own.names, made.own.figures, two.used, two.taken) == ("GPU:0 GPU:1", (), None, None)
+    assert (made.own.names, made.own.figures, two.in_use, two.least_held) == ("GPU:0 GPU:1", (), None, None)
 
 
 def test_memory_is_worth_asking_back_where_a_notebook_of_mine_has_long_been_idle_and_keeps_much() -> None:
@@ -418,7 +424,7 @@ def uses(pid: int, size: int | None, gpu: str = "GPU-0123abcd-4567") -> Report:
 
 
 def spoken(*reports: Report, snapshot: Snapshot = BROKEN, this: Report | None = None) -> Table:
-    return make(snapshot, ProcessFacts(own=this, reports=reports, notebooks={7: Notebook(path="eval.ipynb")}))
+    return make_table(snapshot, ProcessFacts(own=this, reports=reports, notebooks={7: Notebook(path="eval.ipynb")}))
 
 
 def test_kernels_that_use_gpus_are_shown_with_what_the_driver_says_instead() -> None:
@@ -428,7 +434,7 @@ def test_kernels_that_use_gpus_are_shown_with_what_the_driver_says_instead() -> 
         ("GPU-0123abcd", None, UNREAD),
         ("GPU-ffffffff", None, UNREAD),
     ]
-    rows = [(row.process, row.owner, row.known) for row in made.processes]
+    rows = [(row.process, row.owner, row.held_or_reported) for row in made.processes]
     assert [(process.gpu, owner.who, owner.text, process.held, known) for process, owner, known in rows] == [
         ("GPU-0123abcd", "this", "this notebook", None, 2 * GIB),
         ("GPU-0123abcd", "mine", "eval.ipynb", None, GIB),
@@ -457,14 +463,14 @@ def test_who_waits_for_room_has_one_row_more_at_most_says_for_how_much_and_is_no
     notebooks = {pid: Notebook(path=f"{name}.ipynb", state="busy") for pid, name in ((2, "eval"), (7, "train"))}
 
     def rows(room: float | None) -> list[tuple[str, str, str, float | None, str]]:
-        waits = Waits(("GPU-0", "GPU-1"), 40.0, room, 1000.0, 6 * GIB, any_gpu=True)
+        waits = RoomWait(("GPU-0", "GPU-1"), 40.0, room, 1000.0, 6 * GIB, any_gpu=True)
         reports = [Report(pid=pid, summary="", waits=waits) for pid in notebooks]
         reports = [Report.from_json(one.to_json()) for one in reports]
         owners = {2: Owner(pid=2, who="mine", text="eval.ipynb")}
-        made = make(snapshot, ProcessFacts(owners=owners, reports=reports, notebooks=notebooks)).processes
+        made = make_table(snapshot, ProcessFacts(owners=owners, reports=reports, notebooks=notebooks)).processes
         there = (row for row in made if row.owner.who == "mine")
         return [
-            (row.process.gpu, row.owner.text, phrases.held_by(row), row.process.unused, phrases.waits(row)[:-5])
+            (row.process.gpu, row.owner.text, phrases.held_by(row), row.process.unused, phrases.wait(row)[:-5])
             for row in there
         ]
 

@@ -26,15 +26,15 @@ def spent(
     schedule.wanted = wanted
     count = dict.fromkeys(cost, 0)
     while now < seconds:
-        kind = schedule.kind(now)
+        kind = schedule.due_kind(now)
         if kind is not None:
             both = moving and kind == "memory" and schedule.may_list(now)
             took = cost["memory"] + cost["lists"] if both else cost[kind]
             kind = "lists" if both else kind
-            schedule.done(kind, now, took)
+            schedule.record(kind, now, took)
             now, busy = now + took, busy + took
             count[kind] += 1
-        now = max(now, schedule.next())
+        now = max(now, schedule.next_due())
     return busy / now, count
 
 
@@ -46,17 +46,17 @@ def test_memory_is_read_every_second_lists_every_two_and_graphics_every_ten() ->
 
 def test_a_driver_that_is_slow_to_start_is_not_held_against_it() -> None:
     schedule = Schedule()
-    schedule.done("graphics", 0.0, 20.0, opening=True)
-    schedule.done("lists", 20.0, 0.001)
+    schedule.record("graphics", 0.0, 20.0, opening=True)
+    schedule.record("lists", 20.0, 0.001)
 
-    assert (schedule.kind(21.0), schedule.kind(22.0)) == ("graphics", "graphics")
+    assert (schedule.due_kind(21.0), schedule.due_kind(22.0)) == ("graphics", "graphics")
 
 
 def test_a_driver_that_is_slow_to_fail_is_asked_the_more_rarely() -> None:
     schedule, pauses = Schedule(), []
     for cost in (0.001, 0.001, 0.001, 0.001, 0.001, 1.0):
-        schedule.done("graphics", 0.0, cost, opening=True, failed=True)
-        pauses.append(schedule.next())
+        schedule.record("graphics", 0.0, cost, opening=True, failed=True)
+        pauses.append(schedule.next_due())
 
     assert pauses == [1, 2, 4, 5, 5, pytest.approx(50)]
 
@@ -66,29 +66,29 @@ def test_a_driver_that_has_failed_slowly_is_asked_again_in_minutes_and_costs_a_q
     cost: float, longest: float
 ) -> None:
     schedule = Schedule()
-    schedule.done("graphics", 0.0, cost, opening=True, failed=True)
+    schedule.record("graphics", 0.0, cost, opening=True, failed=True)
 
-    assert cost / 0.25 <= schedule.next() <= longest
+    assert cost / 0.25 <= schedule.next_due() <= longest
 
 
 def test_a_single_slow_reading_is_paid_for_bit_by_bit() -> None:
     schedule = Schedule()
     for number in range(5):
-        schedule.done("lists", 10.0 * number, 0.3 if number == 4 else 0.001)
-    schedule.done("graphics", 45.0, 0.001)
+        schedule.record("lists", 10.0 * number, 0.3 if number == 4 else 0.001)
+    schedule.record("graphics", 45.0, 0.001)
 
-    assert [schedule.kind(at) for at in (46.5, 48.5)] == ["memory", "lists"]  # 7.5 s, and not 30
+    assert [schedule.due_kind(at) for at in (46.5, 48.5)] == ["memory", "lists"]  # 7.5 s, and not 30
 
 
 @pytest.mark.parametrize("cost", [0.3, 0.6, 2.0])
 def test_figures_are_ten_seconds_old_at_the_most_however_slow_the_driver_is(cost: float) -> None:
     schedule, now, gaps = Schedule(), 0.0, []
     for _ in range(50):
-        kind = schedule.kind(now)
+        kind = schedule.due_kind(now)
         assert kind
-        schedule.done(kind, now, cost)
-        gaps.append(schedule.next() - now)
-        now = schedule.next()
+        schedule.record(kind, now, cost)
+        gaps.append(schedule.next_due() - now)
+        now = schedule.next_due()
 
     assert max(gaps) <= 10
 
@@ -110,14 +110,14 @@ def test_who_wants_to_see_more_rarely_costs_the_driver_less() -> None:
 def test_where_there_was_never_a_driver_it_is_looked_for_once_a_minute() -> None:
     schedule, pauses = Schedule(), []
     for _ in range(8):
-        schedule.done("graphics", 0.0, 0.001, opening=True, failed=True, absent=True)
-        pauses.append(schedule.next())
-    schedule.done("graphics", 0.0, 0.001, opening=True)
+        schedule.record("graphics", 0.0, 0.001, opening=True, failed=True, absent=True)
+        pauses.append(schedule.next_due())
+    schedule.record("graphics", 0.0, 0.001, opening=True)
     for _ in range(8):
-        schedule.done("graphics", 0.0, 0.001, opening=True, failed=True, absent=True)
+        schedule.record("graphics", 0.0, 0.001, opening=True, failed=True, absent=True)
 
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert schedule.next() == 5  # one that goes comes back
+    assert schedule.next_due() == 5  # one that goes comes back
 
 
 @pytest.mark.parametrize("moving", [False, True])

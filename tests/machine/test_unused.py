@@ -159,7 +159,7 @@ def counted(machine: Machine, *pids: int, ago: float = 30.0, late: int = 0) -> N
 
 
 def counting_since(watcher: Watcher, time: float) -> bool:
-    return (watcher.watch.look().snapshot.listed_at or 0.0) > time
+    return (watcher.watch.read().snapshot.listed_at or 0.0) > time
 
 
 def rows(table: Table) -> dict[int | None, Process]:
@@ -173,14 +173,14 @@ def test_a_collector_goes_on_where_one_before_it_was_killed(machine: Machine, li
     watcher = Watcher(live)
 
     def told() -> list[bool]:
-        found = rows(watcher.see())
+        found = rows(watcher.read())
         return [found[pid].unused is not None for pid in (holds.pid, computes.pid)]
 
     until(told, lambda now: now == [True, False], despite=KeyError)
     killed = time.time()
     the_collector(machine).kill()
     until(told, lambda now: now == [True, False] and counting_since(watcher, killed), despite=KeyError)
-    seen = rows(watcher.see())
+    seen = rows(watcher.read())
 
     assert seen[computes.pid].utilisation == 60
     assert time.time() - (seen[holds.pid].unused or 0) == pytest.approx(HOUR, rel=0.1)
@@ -191,9 +191,9 @@ def test_a_process_that_has_the_pid_of_one_that_was_counted_begins_anew(machine:
     counted(machine, holds.pid, late=-1)
     watcher = Watcher(live)
     begun = time.time()
-    until(watcher.see, lambda _: counting_since(watcher, begun))
+    until(watcher.read, lambda _: counting_since(watcher, begun))
 
-    assert rows(watcher.see())[holds.pid].unused is None
+    assert rows(watcher.read())[holds.pid].unused is None
 
 
 def test_hidden_and_unsupported_use_is_unknown(machine: Machine, live: Watch) -> None:
@@ -202,10 +202,10 @@ def test_hidden_and_unsupported_use_is_unknown(machine: Machine, live: Watch) ->
     holds = machine.add_neighbour("2GiB@0")
     counted(machine, holds.pid)
     watcher = Watcher(live)
-    row = until(lambda: rows(watcher.see()).get(holds.pid), lambda row: row and row.unused is None)
+    row = until(lambda: rows(watcher.read()).get(holds.pid), lambda row: row and row.unused is None)
     assert row is not None
 
-    assert (watcher.see().gpus[0].gpu.utilisation, row.utilisation) == (None, None)
+    assert (watcher.read().gpus[0].gpu.utilisation, row.utilisation) == (None, None)
 
 
 def test_one_look_tells_what_a_collector_counts_and_of_no_other_process(machine: Machine, machine_folder: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.magic.cells import NOT, Cells, in_a_process
 from tests.magic.shell import Seen, cells, configured
 from tests.processes import QUIET, run
-from tfgpu_magic.machine import starting
+from tfgpu_magic.machine import collector_start
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.policy.settings import removed
 from tfgpu_magic.simgpu import Machine
@@ -120,14 +120,14 @@ def _unload_and_load() -> tuple[Seen, Seen, list[int]]:
 def _probes(*sources: str) -> list[int]:
     """Count the processes that each of these cells starts to look at the GPUs."""
     started: list[BoardDirectory | None] = []
-    begin = starting.start
+    begin = collector_start.start
 
-    def start(place: BoardDirectory | None) -> starting.Start:
+    def start(place: BoardDirectory | None) -> collector_start.Start:
         started.append(place)
         return begin(place)
 
     counts: list[int] = []
-    with mock.patch.object(starting, "start", start):
+    with mock.patch.object(collector_start, "start", start):
         for source in sources:
             before = len(started)
             cells(source)

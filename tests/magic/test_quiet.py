@@ -13,7 +13,7 @@ import pytest
 from tests.machines import machine_of
 from tests.magic.shell import Seen, cells, configured
 from tests.processes import run
-from tfgpu_magic.frameworks.runtime import quieten
+from tfgpu_magic.frameworks.runtime import set_log_level
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("1x8GiB")
@@ -96,6 +96,6 @@ def test_what_the_user_has_set_of_it_is_there_afterwards(
         monkeypatch.setenv(name, value)
     before = dict(os.environ)
     for on in (True, True, False, False):
-        quieten(on=on)
+        set_log_level(on=on)
 
         assert dict(os.environ) == ({"TF_CPP_MIN_LOG_LEVEL": "2"} | before if on else before)

@@ -32,7 +32,7 @@ SAID = Report(pid=os.getpid(), summary="", uses=(GpuUse(gpu="GPU-1", policy="gro
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BoardDirectory]:
     monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    monkeypatch.setattr(self_report, "brief", lambda: SAID)
+    monkeypatch.setattr(self_report, "short_report", lambda: SAID)
     monkeypatch.setattr(report_schedule, "EVERY", 0.02)
     monkeypatch.setattr(reporter, "_GATHER", 0.0)
     with BoardDirectory() as here:
@@ -73,9 +73,9 @@ def test_figures_that_cannot_be_had_are_unknown_until_they_can(
 ) -> None:
     reporting.start()
     until(lambda: posted and posted[-1].uses, seconds=5)
-    monkeypatch.setattr(self_report, "brief", fail)
+    monkeypatch.setattr(self_report, "short_report", fail)
     until(lambda: not posted[-1].uses, seconds=5)
-    monkeypatch.setattr(self_report, "brief", lambda: SAID)
+    monkeypatch.setattr(self_report, "short_report", lambda: SAID)
     until(lambda: posted[-1].uses, seconds=5)
 
 
@@ -194,7 +194,7 @@ def test_a_program_that_starts_kernels_promises_nothing_until_it_imports_a_frame
 
     program.announce()
     program._starts_kernels(None)
-    monkeypatch.setattr("tfgpu_magic.frameworks.registry.imported", lambda: {"PyTorch"})
+    monkeypatch.setattr("tfgpu_magic.frameworks.registry.imported_names", lambda: {"PyTorch"})
     program.announce()
 
     assert said == [True, False, True]

@@ -94,13 +94,13 @@ def test_without_the_extension_it_is_parked_by_itself_no_more(trained: Parkable)
 
 
 def _want(gpus: list[str]) -> None:
-    LEDGER.want(gpus)
+    LEDGER.note_wanted(gpus)
 
 
 def test_room_is_wanted_for_a_while_and_by_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
     ledger = ClaimLedger()
-    ledger.want(["GPU-1"])
+    ledger.note_wanted(["GPU-1"])
     assert ledger.wanted_by_others() == set()
     run(None, _want, ["GPU-2", "GPU-3"])
     assert ledger.wanted_by_others() == {"GPU-2", "GPU-3"}

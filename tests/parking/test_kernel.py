@@ -106,8 +106,8 @@ def test_without_room_on_the_gpu_the_cell_waits_and_an_interrupt_gives_the_promp
 def test_one_interrupt_ends_the_wait_of_every_message_that_came_meanwhile(trained: Parkable) -> None:
     number = button(trained, "seen.append(1)")
     away = trained.park()
-    with LEDGER.turn() as page:
-        page.wanted.clear()
+    with LEDGER.transaction() as state:
+        state.wanted.clear()
     with trained.machine.add_neighbour("7.6GiB@0"):
         for _ in range(5):
             send_custom(trained, number, event="click")

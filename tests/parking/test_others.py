@@ -74,7 +74,7 @@ def test_nobody_keeps_room_for_what_is_parked(monkeypatch: pytest.MonkeyPatch) -
     limits = []
     for parked in (None, MIB):
         monkeypatch.setattr(self_report, "away", lambda parked=parked: {"GPU-1": Parked(size=parked)})
-        limits.append(self_report.claims(self_report.brief())["GPU-1"])
+        limits.append(self_report.claims(self_report.short_report())["GPU-1"])
 
     assert limits == [MIB, None]
 

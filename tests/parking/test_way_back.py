@@ -83,14 +83,14 @@ CHANGES: dict[str, tuple[Callable[[Gpu], tuple[Gpu, ...]], str]] = {
 def test_a_gpu_that_is_gone_or_smaller_is_told_before_anything_is_tried_and_another_number_is_nothing() -> None:
     kept, uuid = variables(*TWELVE), here().gpus()[0].uuid
     before, moved = content(), away()
-    parked_size, free = held(), cuda.free()
+    parked_size, free = held(), cuda.free_sizes()
     for name, (change, why) in CHANGES.items():
         seen, said = look(), ""
         changed = seen._replace(gpus=tuple(one for gpu in seen.gpus for one in change(gpu)))
         with (
             mock.patch.object(arrays_module, "_may_fit", return_value=False),
             mock.patch.object(arrays_module, "look", return_value=changed),
-            mock.patch.object(cuda, "free", return_value={} if name in ("gone", "lost") else free),
+            mock.patch.object(cuda, "free_sizes", return_value={} if name in ("gone", "lost") else free),
         ):
             try:
                 moved.move_back(lambda: False)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tfgpu_magic.ground import host
+from tfgpu_magic.ground import process_kind
 from tfgpu_magic.notebook.words import line
 from tfgpu_magic.parking import automatic
 from tfgpu_magic.parking.automatic import Automatic
@@ -42,7 +42,7 @@ def test_the_time_begins_with_the_last_use_and_with_each_return(watched: Automat
 def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     magics = SimpleNamespace(watches=())
     events = SimpleNamespace(register=lambda *_: None, unregister=lambda *_: None)
-    monkeypatch.setattr(host, "magics", lambda _: magics)
+    monkeypatch.setattr(process_kind, "magics", lambda _: magics)
     monkeypatch.setattr(automatic, "_current", None)
     yield SimpleNamespace(events=events, magics=magics)
     for one in magics.watches:

@@ -46,7 +46,7 @@ def test_a_policy_that_cannot_be_applied_claims_nothing() -> None:
     claims: list[dict[str, int | None]] = []
 
     def claimed() -> dict[str, int | None]:
-        own = LEDGER.read().own(LEDGER.slot)
+        own = LEDGER.read().own_claim(LEDGER.slot)
         return {} if own is None else {**own.had}
 
     with (

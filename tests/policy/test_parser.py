@@ -94,7 +94,7 @@ def test_saying_the_same_again_changes_nothing(first: Policy, then: Policy) -> N
     ],
 )
 def test_a_time_in_seconds(time: float | str, seconds: float) -> None:
-    assert units.seconds(time) == seconds
+    assert units.parse_seconds(time) == seconds
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_time_in_seconds(time: float | str, seconds: float) -> None:
 )
 def test_what_is_no_time_is_a_clear_error(time: float | str, says: str) -> None:
     with pytest.raises(PolicyError, match=re.escape(says)):
-        units.seconds(time)
+        units.parse_seconds(time)
 
 
 def test_a_programs_own_decimal_context_changes_no_size() -> None:

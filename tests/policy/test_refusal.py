@@ -153,7 +153,7 @@ def test_too_late_is_told_with_why_and_with_the_way_from_where_one_is(state: dic
 
     assert [part for part in told if part not in str(caught.value)] == []
     assert not (state.get("forked") and RESTART in str(caught.value))
-    assert str(caught.value.reason.alone) == str(caught.value).partition("\n")[0]
+    assert str(caught.value.reason.without_next) == str(caught.value).partition("\n")[0]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_release_that_names_its_context_otherwise_is_no_error() -> None:
 def test_a_release_that_was_never_tried_is_known_as_old(tensorflow: SimpleNamespace, version: str, old: bool) -> None:
     tensorflow.__version__ = version
 
-    assert devices.too_old() == (version if old else None)
+    assert devices.old_version() == (version if old else None)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,6 @@ def test_the_backend_is_what_keras_would_take(
         monkeypatch.setenv("KERAS_BACKEND", variable)
     if file:
         (tmp_path / "keras.json").write_text(file)
-    monkeypatch.setattr(devices, "_from_file", devices._from_file.__wrapped__)  # which remembers
+    monkeypatch.setattr(devices, "_read_backend", devices._read_backend.__wrapped__)  # which remembers
 
     assert devices.other_backend() == other

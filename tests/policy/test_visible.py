@@ -60,7 +60,7 @@ def _compare(order: str | None) -> list[object]:
             env["CUDA_DEVICE_ORDER"] = order
         if entry is not None:
             env["CUDA_VISIBLE_DEVICES"] = entry.format(*uuids, short=uuids[1][:10], upper="GPU-" + uuids[1][4:].upper())
-        told, shown = predict_shown(gpus, env), cuda.shown_with(env)
+        told, shown = predict_shown(gpus, env), cuda.visible_gpus_with(env)
         assert told in (None, shown), f"{entry!r}: foretold {told}, shown {shown}"
         foretold.append(told)
     return foretold

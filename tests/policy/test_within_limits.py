@@ -105,7 +105,7 @@ def planned(words: str, frameworks: Literal["tensorflow", "all"] = "tensorflow")
 def gpu() -> tuple[int | None, ...]:
     """Return total, most, limit, used and free of the first GPU, as a process here sees them."""
     first = look(DRIVER_TIMEOUT).gpus[0]
-    return first.total, first.most, first.limit, first.used, first.free
+    return first.total, first.capacity, first.limit, first.used, first.free
 
 
 def why_not() -> str:

@@ -16,7 +16,7 @@ from tfgpu_magic import policy
 from tfgpu_magic.doctor.checks.idle import idle
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.ground.rows import Notebook
-from tfgpu_magic.lab.steps import IdleSteps
+from tfgpu_magic.lab.idle_actions import IdleSteps
 
 HOURS = '[idle]\nnotify = "1h"\nstop = "4h"\n'
 
@@ -87,7 +87,7 @@ def test_machine_13_a_server_without_kernels_reads_no_gpu_for_the_idle_table(fil
     file.write_text(HOURS)
 
     steps = steps_of({})
-    asyncio.run(steps.look())
+    asyncio.run(steps.check())
     known = steps.read()
     steps.close()
 

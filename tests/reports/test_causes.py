@@ -21,14 +21,14 @@ from tests.processes import NOBODYS_PID
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.doctor.checks.driver import cuda, gpus
-from tfgpu_magic.doctor.checks.table import examine
+from tfgpu_magic.doctor.checks.table import run_check
 from tfgpu_magic.doctor.finding import REPORT
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.engine.status import status
 from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.answer import _width
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
-from tfgpu_magic.lab.exporter import MachineSeen, families
+from tfgpu_magic.lab.exporter import MachineSeen, make_metrics
 from tfgpu_magic.machine.see import DRIVER_TIMEOUT, Watch, look
 from tfgpu_magic.simgpu import Machine
 
@@ -108,7 +108,9 @@ def test_jupyter_14_what_other_programs_use_of_unified_memory_is_not_the_drivers
     neighbour.stop()
     gpu = shown.table.gpus[0]
     told = {
-        sample.name: sample.value for one in families(MachineSeen("lab1", seen), seen.time) for sample in one.samples
+        sample.name: sample.value
+        for one in make_metrics(MachineSeen("lab1", seen), seen.time)
+        for sample in one.samples
     }
 
     assert (gpu.gpu.unified, gpu.gpu.used) == (True, GIB)
@@ -120,7 +122,7 @@ def test_jupyter_14_what_other_programs_use_of_unified_memory_is_not_the_drivers
 
 @pytest.mark.parametrize("name", ["می\u200cشود.ipynb", "\U0001f469\u200d\U0001f52c.ipynb"])
 def test_jupyter_16_the_joiners_of_persian_and_of_emoji_stay_in_names(name: str) -> None:
-    assert phrases.plain(name) == name
+    assert phrases.clean(name) == name
     assert _width(name) == _width(name.replace("\u200c", "").replace("\u200d", ""))
 
 
@@ -128,9 +130,9 @@ def test_jupyter_27_in_a_job_without_a_gpu_nobody_is_told_to_take_one(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")
-    (job,) = examine(cuda, ThisMachine())
+    (job,) = run_check(cuda, ThisMachine())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    (own,) = examine(cuda, ThisMachine())
+    (own,) = run_check(cuda, ThisMachine())
 
     assert REPORT.found(job) == "Slurm gave this job no GPU: CUDA_VISIBLE_DEVICES is `NoDevFiles`."
     assert "--gres=gpu:1" in job.next
@@ -165,7 +167,7 @@ def test_jupyter_15_a_gpu_that_the_driver_no_longer_lists_is_a_fault_unless_it_i
     machine = ThisMachine(tmp_path, {})
     seen = Snapshot(time=1e9, driver="570", gpus=(Gpu(index=0, uuid="GPU-0", name="NVIDIA A100", total=1, free=1),))
     vars(machine)["snapshot"] = seen
-    told = examine(gpus, machine)
+    told = run_check(gpus, machine)
 
     assert [one.name for one in told] == ["gpus.works", *(["gpus.unlisted"] if missing else [])]
     assert not missing or REPORT.found(told[1]).endswith("Missing is the NVIDIA A100 at 0000:11:00.0.")
@@ -261,7 +263,7 @@ def test_jupyter_13_a_refusal_has_a_line_for_it(machine: Machine) -> None:
 MOVES = """
 from tfgpu_magic.machine.collector import read
 from tfgpu_magic.machine.driver.nvml import NvmlReader
-from tfgpu_magic.tell.tabulate import ProcessFacts, make
+from tfgpu_magic.tell.tabulate import ProcessFacts, make_table
 from tfgpu_magic.machine.see import Watch
 from tfgpu_magic.simgpu import Machine
 
@@ -270,7 +272,7 @@ listed = read(reader, None, "graphics")
 neighbour = machine.add_neighbour("6GiB@0")
 for kind in ("memory", "lists"):
     listed = read(reader, listed, kind)
-    made = make(listed, ProcessFacts())
+    made = make_table(listed, ProcessFacts())
     owners = [row.owner.text for row in made.processes if not row.process.pid]
     print(owners, made.gpus[0].others.text)
 machine.close()

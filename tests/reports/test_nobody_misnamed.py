@@ -18,7 +18,7 @@ from tests.server.conftest import machine, serve, server  # noqa: F401  fixtures
 from tests.server.streaming import rows, streaming
 from tests.waiting import until
 from tfgpu_magic.machine.owners.attribution import Owners
-from tfgpu_magic.machine.owners.pids import began
+from tfgpu_magic.machine.owners.pids import start_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def test_jupyter_3_a_gateways_kernel_is_its_notebooks_and_no_process_to_be_ended
     row = row_of(behind, lambda row: row.get("pid") == pid)
 
     assert (row["owner"], row.get("kernel"), row.get("path")) == ("train.ipynb", kernel, "train.ipynb")
-    assert post(behind, "end", {"pid": pid, "began": began(pid)})[0] == 403
+    assert post(behind, "end", {"pid": pid, "began": start_time(pid)})[0] == 403
     assert execute(client, "print('lives')") == "lives\n"
 
 
@@ -81,7 +81,7 @@ def test_jupyter_4_a_kernel_that_a_launcher_starts_elsewhere_is_its_notebooks(
     row = row_of(server, lambda row: row.get("pid") == notebook.pid)
     try:
         assert (row["owner"], row.get("kernel")) == ("contained.ipynb", notebook.kernel)
-        assert post(server, "end", {"pid": notebook.pid, "began": began(notebook.pid)})[0] == 403
+        assert post(server, "end", {"pid": notebook.pid, "began": start_time(notebook.pid)})[0] == 403
     finally:
         os.kill(notebook.pid, signal.SIGKILL)
 
@@ -105,7 +105,7 @@ def ended(machine: Machine) -> Iterator[int]:  # noqa: F811
     process = machine.popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout
     process.stdout.readline()
-    until(lambda: began(process.pid) is None)
+    until(lambda: start_time(process.pid) is None)
     row = machine.add_row(process.pid, 0, "5GiB")
     yield process.pid
     row.stop()
@@ -126,7 +126,7 @@ def test_jupyter_9_an_own_process_that_has_ended_and_still_holds_memory_is_no_ot
 
 def test_an_own_process_that_is_not_waited_for_is_no_other_users() -> None:
     with subprocess.Popen(["true"]) as process:
-        until(lambda: began(process.pid) is None)
+        until(lambda: start_time(process.pid) is None)
         found = Owners(kernel=0).find([process.pid])[process.pid]
 
     assert (found.who, found.text) == ("mine", "true, ended")
@@ -139,7 +139,9 @@ def test_jupyter_10_a_notebook_of_vs_code_is_called_by_its_own_name(server: Serv
 
     assert (row["owner"], "path" in row) == ("train.ipynb", False)  # where its file is, VS Code alone knows
     notebook.run("__vsc_ipynb_file__ = '/home/ann/work/train.ipynb'")
-    own = notebook.run("from tfgpu_magic.machine.owners.pids import notebook_of; print(notebook_of(get_ipython()))")
+    own = notebook.run(
+        "from tfgpu_magic.machine.owners.pids import notebook_of_shell; print(notebook_of_shell(get_ipython()))"
+    )
     assert own == "/home/ann/work/train.ipynb\n"
     notebook.end()
 

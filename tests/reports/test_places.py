@@ -81,7 +81,7 @@ from tfgpu_magic.machine.board.report_files import ReportFile, ReportFiles
 file = ReportFile()
 file.post(Report(pid=1, summary=sys.argv[1]))
 TABLE = ClaimLedger()
-with TABLE.turn() as page:
+with TABLE.transaction() as page:
     print([one.summary for one in ReportFiles(BoardDirectory()).read()], TABLE.slot, flush=True)
 sys.stdin.read()
 '''

@@ -100,7 +100,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(os, "getgrouplist", lambda *_: [] if site.away else [100])
     monkeypatch.setattr(cgroups, "mount", lambda: (site.root, site.root))
     monkeypatch.setattr(program, "Limiter", lambda _: site.limiter)
-    monkeypatch.setattr(program, "_alone", lambda: None)
+    monkeypatch.setattr(program, "_take_lock", lambda: None)
     site.write(STUDENTS)
     yield site
     site.answers.set()

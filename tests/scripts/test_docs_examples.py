@@ -18,7 +18,7 @@ from tests.notebooks.reading import shown
 from tfgpu_magic.command import dispatch
 from tfgpu_magic.notebook.words import isolate, line
 from tfgpu_magic.policy.parser import parse
-from tfgpu_magic.simgpu.demo.machine import simulated
+from tfgpu_magic.simgpu.demo.machine import simulated_machine
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -87,7 +87,7 @@ def test_examples_give_what_the_page_says(page: Path, tmp_path: Path, monkeypatc
     examples = tmp_path / "examples.txt"
     examples.write_text("\n".join(_blocks(page, "pycon")))
 
-    with simulated() as machine:
+    with simulated_machine() as machine:
         command = [sys.executable, "-m", __name__, str(examples)]
         environment = {"IPYTHONDIR": str(tmp_path)}
         done = machine.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
@@ -136,7 +136,7 @@ def test_the_programs_of_the_pages_run_and_the_last_says_why_it_fails(tmp_path: 
     fails = "def train():\n    return tf.zeros([2**40])"
     program.write_text("\n".join([begin, *blocks, fails, why]))
 
-    with simulated() as machine:
+    with simulated_machine() as machine:
         done = machine.run([sys.executable, str(program)], capture_output=True, text=True)
 
     assert done.stdout.splitlines()[:4] == ["None", "None", "None", "1 2"]

@@ -15,8 +15,8 @@ from scripts._lab_view import started, why_not
 from tests.lab.users import root_only
 from tests.sizes import GIB
 from tfgpu_magic import policy
-from tfgpu_magic.lab import file
-from tfgpu_magic.lab.ladder import Rule, rule_of
+from tfgpu_magic.lab import admin_file
+from tfgpu_magic.lab.idle_policy import Rule, rule_of
 from tfgpu_magic.policy import settings
 from tfgpu_magic.root.file import parse
 
@@ -35,7 +35,7 @@ def test_the_page_has_nine_commands_and_a_file_without_a_mistake(
 
     assert len(commands()) == 9
     assert (found.flaws, found.unread) == ((), "")
-    assert rule_of(file.table("idle"), ()) == Rule(notify=HOUR, stop=4 * HOUR)
+    assert rule_of(admin_file.table("idle"), ()) == Rule(notify=HOUR, stop=4 * HOUR)
     assert (rules := parse(text.encode()))
     assert rules.everybody.hard == "50%"
 

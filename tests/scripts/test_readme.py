@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scripts._docs_parts import words
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.simgpu.demo.machine import KERNEL, named
+from tfgpu_magic.simgpu.demo.machine import KERNEL, as_notebook
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -39,7 +39,7 @@ def test_the_refusal_is_what_is_said() -> None:
 
     with Machine.create("1x16GiB") as machine:
         for name in ("first.ipynb", "second.ipynb"):
-            with named(name):
+            with as_notebook(name):
                 machine.add_neighbour("7066MiB@0", name=KERNEL)
         done = machine.run([sys.executable, "-c", ask], stderr=subprocess.PIPE, text=True)
 

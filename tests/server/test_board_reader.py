@@ -38,7 +38,7 @@ def news(board_reader: BoardReader, *, fresh: bool = False) -> WireState:
     """Look until there is something new, and return it; `fresh` is what the driver has been read for."""
 
     def new() -> WireState | None:
-        seen = board_reader.see({})
+        seen = board_reader.read_state({})
         return seen if board_reader.settled or not fresh else None
 
     seen = until(new, lambda seen: seen is not None, seconds=20)
@@ -58,7 +58,7 @@ def test_what_a_kernel_says_is_news_while_the_driver_is_not_read(
         assert kernel.stdout
         kernel.stdout.readline()
         first = news(board_reader)
-        unchanged = board_reader.see({})
+        unchanged = board_reader.read_state({})
         kernel.stdin.write(b"\n")
         kernel.stdin.flush()
         kernel.stdout.readline()
@@ -75,11 +75,11 @@ def test_a_board_that_is_not_where_it_should_be_is_said_in_the_log_once(
     caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    monkeypatch.setattr(Watch, "passed_over", "/tmp/it belongs to another user. Ask your administrator to remove it.")
+    monkeypatch.setattr(Watch, "why_not_best", "/tmp/it belongs to another user. Ask your administrator to remove it.")
     board_reader = BoardReader(logging.getLogger("test"))
     for number in range(3):
         board_reader._watcher._before = (number,)
-        board_reader.see({})
+        board_reader.read_state({})
     board_reader.close()
 
     assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -89,7 +89,7 @@ def test_a_board_that_is_not_where_it_should_be_is_said_in_the_log_once(
 def test_a_look_that_fails_is_a_state_and_said_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
     board_reader = BoardReader(logging.getLogger("test"))
     board_reader._watcher = SimpleNamespace(watch=None)  # type: ignore[assignment]
-    seen = [board_reader.see({}) for _ in range(3)]
+    seen = [board_reader.read_state({}) for _ in range(3)]
 
     assert [one and one["error"] for one in seen] == [BROKEN, None, None]
     assert caplog.text.count("Traceback") == 1

@@ -66,9 +66,9 @@ def test_when_all_have_left_nobody_looks_and_a_server_that_ends_ends_its_streams
     with board_of(machine, server.home / "board") as board:
 
         def nobody_looks() -> bool:
-            before = viewers.newest(board)  # whoever looks sets it, twice a second
+            before = viewers.newest_view(board)  # whoever looks sets it, twice a second
             pass_readings(board)
-            return viewers.newest(board) == before
+            return viewers.newest_view(board) == before
 
         until(nobody_looks)
     with streaming(server) as stream:

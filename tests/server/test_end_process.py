@@ -21,7 +21,7 @@ from tests.processes import among_own_pids, choose_pid
 from tests.server.acting import Kernel, post, row_of
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.machine.owners.pids import began
+from tfgpu_magic.machine.owners.pids import start_time
 from tfgpu_magic.server import actions
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def end(server: Server, body: object, **options: object) -> int:
 def test_a_script_is_asked_to_end_and_ends(server: Server, orphan: subprocess.Popen[str]) -> None:
     row = row_of(server, lambda row: row.get("pid") == orphan.pid)
 
-    assert (row["who"], "kernel" in row, row["began"]) == ("mine", False, began(orphan.pid))
+    assert (row["who"], "kernel" in row, row["began"]) == ("mine", False, start_time(orphan.pid))
     for off, kill in itertools.product((-1, 1), (False, True)):
         assert end(server, {"pid": orphan.pid, "began": row["began"] + off, "kill": kill}) == 404
     assert orphan.poll() is None  # one that began at another time is another
@@ -103,7 +103,7 @@ def test_a_pid_that_another_process_gets_after_the_last_look_ends_nothing(
 ) -> None:
     def scene() -> None:
         first = script(machine)
-        start, later = began(first.pid), list[subprocess.Popen[str]]()
+        start, later = start_time(first.pid), list[subprocess.Popen[str]]()
         assert start
 
         def slow(_: int) -> tuple[int, ...]:
@@ -125,7 +125,7 @@ def test_a_pid_that_another_process_gets_after_the_last_look_ends_nothing(
 def test_a_process_is_ended_and_not_one_that_began_later(
     orphan: subprocess.Popen[str], ends: Callable[..., int]
 ) -> None:
-    start = began(orphan.pid)
+    start = start_time(orphan.pid)
     assert start
 
     assert ends(orphan.pid, start + 1, signal.SIGTERM, {}) == 404
@@ -135,7 +135,7 @@ def test_a_process_is_ended_and_not_one_that_began_later(
 
 def test_what_has_ended_and_what_holds_no_gpu_is_not_there(server: Server) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        start = began(child.pid)
+        start = start_time(child.pid)
         no_gpu = end(server, {"pid": child.pid, "began": start})
         lives = child.poll() is None
         child.communicate(b"\n")
@@ -154,7 +154,7 @@ def test_kernels_their_children_and_the_server_itself_are_never_ended(server: Se
             )
         )
         pids = (kernel.pid, child, server.process.pid, os.getpid())
-        found = [end(server, {"pid": one, "began": began(one)}) for one in pids]
+        found = [end(server, {"pid": one, "began": start_time(one)}) for one in pids]
 
         assert found[:2] == [403, 403]
         assert set(found[2:]) <= {403, 404}  # they hold no GPU
@@ -169,7 +169,7 @@ def test_another_site_cannot_have_the_users_browser_do_it(server: Server, orphan
     browser.open(Request(f"http://{server.base}api/status", headers=token), timeout=240).close()  # it is logged in
     with browser.open(f"http://{server.base}api/status", timeout=240) as answer:
         assert answer.status == 200
-    body = json.dumps({"pid": orphan.pid, "began": began(orphan.pid)}).encode()
+    body = json.dumps({"pid": orphan.pid, "began": start_time(orphan.pid)}).encode()
     with pytest.raises(urllib.error.HTTPError, match="403") as refused:
         browser.open(Request(f"http://{server.base}tfgpu-magic/end", data=body), timeout=240)
 

@@ -40,7 +40,7 @@ class Counting:
         self.asked: list[Mapping[int, Notebook]] = []
         self.processes: list[bool] = []
 
-    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool) -> page_json.WireState:
+    def read_state(self, notebooks: Mapping[int, Notebook], *, processes: bool) -> page_json.WireState:
         self.go.wait()
         self.count += 1
         self.processes.append(processes)
@@ -163,10 +163,10 @@ def test_after_a_message_that_nothing_is_new_comes_the_change() -> None:
 class Still(Counting):
     """A board reader that sees something new at its first look alone."""
 
-    def see(  # type: ignore[override]  # as a real one
+    def read_state(  # type: ignore[override]  # as a real one
         self, notebooks: Mapping[int, Notebook], *, processes: bool
     ) -> page_json.WireState | None:
-        state = super().see(notebooks, processes=processes)
+        state = super().read_state(notebooks, processes=processes)
         return state if self.count == 1 else None
 
 
@@ -226,8 +226,8 @@ async def test_lists_of_processes_are_wanted_as_long_as_one_client_looks_at_them
     board_reader: Any = feed._board_reader
 
     async def wanted(bar_looks: bool, panel_looks: bool) -> bool:
-        feed.attend(bar.client, processes=bar_looks)
-        feed.attend(panel.client, processes=panel_looks)
+        feed.show_processes(bar.client, processes=bar_looks)
+        feed.show_processes(panel.client, processes=panel_looks)
         count = len(board_reader.processes)
         await bar.until(lambda: len(board_reader.processes) > count + 1)
         return bool(board_reader.processes[-1])
@@ -244,9 +244,9 @@ def test_who_begins_to_look_at_processes_waits_for_no_look_that_is_due(monkeypat
     async def run(feed: Feed) -> None:
         board_reader: Any = feed._board_reader
         page = Page(feed)
-        feed.attend(page.client, processes=False)
+        feed.show_processes(page.client, processes=False)
         await page.until(lambda: page.texts)
-        feed.attend(page.client, processes=True)
+        feed.show_processes(page.client, processes=True)
         await page.until(lambda: board_reader.processes[-1])
 
     run()

@@ -18,7 +18,7 @@ from tests.slack import SLACK
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.ground.rows import Notebook
 from tfgpu_magic.machine.board.report_files import ReportFiles
-from tfgpu_magic.machine.owners.attribution import together
+from tfgpu_magic.machine.owners.attribution import merge_notebooks
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -127,6 +127,6 @@ IDLE = Report(pid=1, summary="", notebook="/home/me/a.ipynb", busy=False, active
 )
 def test_kernel_and_server_each_tell_what_it_alone_knows(report: Report | None, server: str, active: float) -> None:
     served = Notebook(path="a.ipynb", kernel="k", state=server, active=900.0)
-    seen = together([report] if report else [], {1: served})[1]
+    seen = merge_notebooks([report] if report else [], {1: served})[1]
 
     assert (seen.path, seen.kernel, seen.state, seen.active) == ("a.ipynb", "k", server, active)

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 CONFIG = """
 import json, pathlib
 from tfgpu_magic import policy
-from tfgpu_magic.lab import steps
+from tfgpu_magic.lab import idle_actions
 from tfgpu_magic.parking import other_notebooks
 policy.FILE, other_notebooks.BEGIN_TIMEOUT = pathlib.Path({file!r}), 60.0
-steps.LOOK_EVERY, steps.AT_WORK = 0.5, 1000.0  # a look stands for half a second; tests/lab has work of the CPU
-look = steps.IdleSteps.look
+idle_actions.LOOK_EVERY, idle_actions.AT_WORK = 0.5, 1000.0  # a check stands for half a second
+look = idle_actions.IdleSteps.check
 
 async def look_then(self):
     if policy.FILE.with_name("begin").exists():
         await look(self)
         policy.FILE.with_name("known").write_text(json.dumps(self.read()))
 
-steps.IdleSteps.look = look_then
+idle_actions.IdleSteps.check = look_then
 """
 """The configuration of a server which looks once there is a past: a collector that runs before would write over it.
 

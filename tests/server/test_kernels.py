@@ -17,7 +17,7 @@ from tests.server.streaming import rows, streaming
 from tests.sizes import GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.simgpu.demo.machine import named
+from tfgpu_magic.simgpu.demo.machine import as_notebook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -166,7 +166,7 @@ def test_a_hostile_name_comes_through_as_data(server: Server, start: Callable[..
 @needs_root
 def test_of_another_user_there_is_a_name_and_what_is_held_and_nothing_else(machine: Machine, server: Server) -> None:
     secret = "hunter2-secret"
-    with named(f"/home/other/{secret}.ipynb"):
+    with as_notebook(f"/home/other/{secret}.ipynb"):
         theirs = machine.add_foreign("2GiB@1", name=f"train --password={secret}")
     assert secret in Path(f"/proc/{theirs.pid}/cmdline").read_text()
     assert secret in Path(f"/proc/{theirs.pid}/environ").read_text()

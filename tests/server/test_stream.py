@@ -134,4 +134,4 @@ def test_a_page_whose_panel_is_closed_has_memory_each_second_and_processes_once_
 def asked(machine: Machine, board: BoardDirectory) -> tuple[int, float]:
     """Return how often the driver was asked for a list of processes, and when it was last read."""
     counts = (count for name, count in machine.calls().items() if "GetComputeRunning" in name)
-    return sum(counts), SnapshotReader(board).look().snapshot.time
+    return sum(counts), SnapshotReader(board).read().snapshot.time

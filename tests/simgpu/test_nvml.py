@@ -330,7 +330,7 @@ def test_what_the_machine_is_told_is_what_nvml_tells(mixed: Machine) -> None:
     row = mixed.add_row(4242, 0, "1GiB")
     mixed.use(neighbour.pid, 40)
     mixed.use(row.pid, 7)
-    mixed.sense(1, utilisation=12, celsius=54, watts=61.5)
+    mixed.set_sensors(1, utilisation=12, celsius=54, watts=61.5)
 
     assert (rates(mixed, 0), rates(mixed, 1)) == (40, 12)
     assert sorted(samples(mixed, 0)) == sorted([(neighbour.pid, 40), (4242, 7)])

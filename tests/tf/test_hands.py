@@ -165,7 +165,7 @@ def test_looking_does_not_make_tensorflow_list_its_devices() -> None:
     tfgpu_magic.status()
     RUNTIME.observe(tfgpu_magic.look().gpus)
 
-    assert not devices.listed()
+    assert not devices.has_list()
 
 
 # --- calls of TensorFlow's own keep to a policy, in the oldest release and in the newest ---

@@ -28,7 +28,7 @@ from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import ReportFile, ReportFiles
-from tfgpu_magic.machine.owners.pids import notebook_of
+from tfgpu_magic.machine.owners.pids import notebook_of_shell
 from tfgpu_magic.notebook import reporter as reporters
 from tfgpu_magic.notebook.publisher import Publisher
 from tfgpu_magic.notebook.report_schedule import SHARE, ReporterState, wait
@@ -62,7 +62,7 @@ def test_a_kernel_that_uses_a_gpu_says_what_and_under_which_policy() -> None:
         program(machine, _cells, "%tf_gpu visible 1; limit 2GiB", KEEP) as kernel,
         board(machine) as wait,
     ):
-        said = wait(lambda one: one.uses[0].used and not one.busy)
+        said = wait(lambda one: one.uses[0].in_use and not one.busy)
         gpu = machine.gpus()[1].uuid
 
     (use,) = said.uses
@@ -83,14 +83,14 @@ def test_a_policy_that_waits_is_told_and_wakes_nothing() -> None:
         said = wait(lambda one: one.uses and one.uses[0].policy == "limit 2 GiB" and not one.busy)
         held = machine.held(pid=kernel.pid)
 
-    assert (said.stage, said.uses[0].policy, said.uses[0].used) == (kernel.answer[1], "limit 2 GiB", None)
+    assert (said.stage, said.uses[0].policy, said.uses[0].in_use) == (kernel.answer[1], "limit 2 GiB", None)
     assert (kernel.answer[1], held) == (Stage.LISTED.value, 0)
 
 
 def test_a_cell_that_grows_is_followed_while_it_runs() -> None:
     with Machine.create("1x8GiB") as machine, program(machine, _grow_in_a_long_cell), board(machine) as wait:
-        first = wait(lambda one: one.busy and one.uses[0].used).uses[0].used or 0
-        wait(lambda one: one.busy and (one.uses[0].used or 0) >= first + 8 * MIB)
+        first = wait(lambda one: one.busy and one.uses[0].in_use).uses[0].in_use or 0
+        wait(lambda one: one.busy and (one.uses[0].in_use or 0) >= first + 8 * MIB)
 
 
 def test_a_kernel_that_ends_is_gone_from_the_board() -> None:
@@ -103,7 +103,7 @@ def test_a_kernel_that_ends_is_gone_from_the_board() -> None:
 
 def reports() -> tuple[str, ...]:
     with BoardDirectory() as place:
-        return tuple(place.names("report-"))
+        return tuple(place.list_names("report-"))
 
 
 @on("1x8GiB")
@@ -146,10 +146,10 @@ def test_a_report_says_idle_only_of_figures_that_were_read_after_the_cell(monkey
     reporter = Reporter(SimpleNamespace(user_ns={}), running=True)
 
     def ends_meanwhile() -> Report:
-        reporter._after(None)
+        reporter._after_cell(None)
         return Report(pid=1, summary="")
 
-    monkeypatch.setattr("tfgpu_magic.frameworks.self_report.brief", ends_meanwhile)
+    monkeypatch.setattr("tfgpu_magic.frameworks.self_report.short_report", ends_meanwhile)
     posted: list[Report] = []
     monkeypatch.setattr(ReportFile, "post", lambda _, report: posted.append(report))
     reporter._publisher = Publisher(str)
@@ -172,7 +172,7 @@ def test_pytorchs_figures_are_told_beside_tensorflows() -> None:
     cells("%tf_gpu growth", KEEP)
     kept = stand_in().zeros(GIB)
 
-    first, second = (use.figures for use in self_report.brief().uses)
+    first, second = (use.figures for use in self_report.short_report().uses)
 
     assert [one.framework for one in second] == ["TensorFlow", "TensorFlow"]
     assert first[2:] == pytorch(GIB, GIB)
@@ -182,12 +182,12 @@ def test_pytorchs_figures_are_told_beside_tensorflows() -> None:
 def test_the_notebook_is_the_one_that_the_server_or_vs_code_names(monkeypatch: pytest.MonkeyPatch) -> None:
     shell = SimpleNamespace(user_ns=dict[str, str]())
     monkeypatch.setenv("JPY_SESSION_NAME", "/home/me/lab.ipynb")
-    session = notebook_of(shell)  # IPython that a cell starts
+    session = notebook_of_shell(shell)  # IPython that a cell starts
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "ipykernel_launcher", "-f", "kernel-7f3a.json"])
-    server = notebook_of(shell)
+    server = notebook_of_shell(shell)
     shell.user_ns["__vsc_ipynb_file__"] = "/home/me/code.ipynb"
 
-    assert (session, server, notebook_of(shell)) == ("", "/home/me/lab.ipynb", "/home/me/code.ipynb")
+    assert (session, server, notebook_of_shell(shell)) == ("", "/home/me/lab.ipynb", "/home/me/code.ipynb")
 
 
 # --- what runs in a kernel on the machine ---

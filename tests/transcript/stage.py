@@ -19,9 +19,9 @@ from scripts._notebooks import PATIENT
 from tests.jupyter import LEAN
 from tests.processes import ENVIRONMENT, PATIENCE, QUIET, run
 from tests.waiting import until
-from tfgpu_magic.ground.host import SIMULATED_USER
+from tfgpu_magic.ground.process_kind import SIMULATED_USER
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.simgpu.demo.machine import KERNEL, named
+from tfgpu_magic.simgpu.demo.machine import KERNEL, as_notebook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,13 +91,13 @@ COMMANDS = {
     "tfgpu": "import sys; from tfgpu_magic.command.main import main; sys.exit(main())",
     "doctor": """\
 import sys
-from tfgpu_magic.doctor.checks.table import CHECKS, examine
+from tfgpu_magic.doctor.checks.table import CHECKS, run_check
 from tfgpu_magic.doctor.finding import REPORT
 from tfgpu_magic.doctor.machine import ThisMachine
 os.cpu_count = lambda: 8
 scene = {name: os.environ[name] for name in os.environ["TFGPU_TEST_SCENE"].split()}
 for here, title in [(ThisMachine(pathlib.Path("root"), scene), title) for title in sys.argv[1:]]:
-    for one in examine(CHECKS[title], here):
+    for one in run_check(CHECKS[title], here):
         then = REPORT.next(one).splitlines()
         print(f"{title}, {one.severity.value}: {REPORT.found(one)}", *then, sep="\\n    -> ")
 """,
@@ -186,7 +186,7 @@ def machine_of(gpus: str, holders: Sequence[str], happen: Callable[[Machine], ob
     """Have a machine of `MACHINES`."""
     with Machine.create(gpus) as machine:
         for notebook, spec in (holder.split(" ") for holder in holders):
-            with ENVIRONMENT, named(notebook):
+            with ENVIRONMENT, as_notebook(notebook):
                 _ = machine.add_neighbour(spec, name=KERNEL) if notebook else machine.add_foreign(spec)
         happen(machine)
         yield machine

@@ -21,9 +21,9 @@ from tests.sizes import GIB
 from tests.transcript.kept import compare, kept
 from tests.transcript.stage import MACHINES, alike, machine_of
 from tests.waiting import until
-from tfgpu_magic.ground.host import SIMULATED_USER
+from tfgpu_magic.ground.process_kind import SIMULATED_USER
 from tfgpu_magic.lab.counters import Total
-from tfgpu_magic.lab.exporter import UNKNOWN, LimitFacts, MachineSeen, families
+from tfgpu_magic.lab.exporter import UNKNOWN, LimitFacts, MachineSeen, make_metrics
 from tfgpu_magic.simgpu import Machine
 
 # --- tfgpu limits ---
@@ -152,7 +152,7 @@ class Seen(Collector):
     seen: MachineSeen
 
     def collect(self) -> list[Metric]:
-        return families(self.seen, 1e9)
+        return make_metrics(self.seen, 1e9)
 
 
 def test_what_the_exporter_says() -> None:

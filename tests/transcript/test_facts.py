@@ -19,8 +19,8 @@ from tests.waiting import until
 from tfgpu_magic import policy
 from tfgpu_magic.doctor.checks import table
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.ground.host import SIMULATED_USER
-from tfgpu_magic.lab.steps import _UnseenError
+from tfgpu_magic.ground.process_kind import SIMULATED_USER
+from tfgpu_magic.lab.idle_actions import _UnseenError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ def parked(rig: Rig) -> None:
 def test_each_outcome_of_the_doctor() -> None:
     lines = []
     for title, check in table.CHECKS.items():
-        for one in table.outcomes(check):
+        for one in table.declared_outcomes(check):
             lines += [f"{title}: {one.name}, {one.severity.value}", f"    {one.template}"]
             lines += [f"    -> {line}" for line in one.next.splitlines()]
     one = table.BROKEN
@@ -99,7 +99,7 @@ def test_what_a_server_sends(tmp_path: Path) -> None:
     ):
         notebook = Notebook(server, "work.ipynb")
         for gpu in (0, 1):
-            machine.sense(gpu, utilisation=7)
+            machine.set_sensors(gpu, utilisation=7)
         cells = (
             "%load_ext tfgpu_magic",
             "%tf_gpu limit 1GiB",

@@ -16,7 +16,7 @@ from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.machine.board.history import History
 from tfgpu_magic.machine.owners import attribution
 from tfgpu_magic.tell import page_json
-from tfgpu_magic.tell.tabulate import ProcessFacts, make
+from tfgpu_magic.tell.tabulate import ProcessFacts, make_table
 
 
 def table(gpus: int, notebooks: int) -> Table:
@@ -26,7 +26,7 @@ def table(gpus: int, notebooks: int) -> Table:
     rows = [Process(gpu.label, pid, "C", GIB // 64, 0) for gpu in machine for pid in pids]
     known = {pid: Notebook(name="train.ipynb", path=f"{pid}/train.ipynb", kernel=str(pid)) for pid in pids}
     found = {pid: Owner(pid=pid, who="mine", text="train.ipynb", notebook=known[pid], kernel=pid) for pid in pids}
-    return make(
+    return make_table(
         Snapshot(time=9.0, listed_at=9.0, gpus=tuple(machine), processes=tuple(rows)),
         ProcessFacts(owners=attribution._with_distinct_names(found), notebooks=known),
     )

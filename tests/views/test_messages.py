@@ -15,14 +15,14 @@ from tfgpu_magic.ground.message import (
     Line,
     Message,
     Severity,
-    in_a_row,
-    joined,
-    listed,
+    format_list,
+    join,
     msg,
+    paragraph,
     warning,
 )
 
-CROWDED = msg("GPU {gpu} is full. Write {line}.", gpu=0, line=Line("visible 1")).offering(
+CROWDED = msg("GPU {gpu} is full. Write {line}.", gpu=0, line=Line("visible 1")).with_tries(
     "\nFits now:\n  ", ["pick", "limit 1GiB"]
 )
 
@@ -34,8 +34,8 @@ def test_a_sentence_has_its_facts_as_they_are() -> None:
 
 
 def test_several_are_read_one_after_the_other() -> None:
-    assert str(in_a_row(("", "It is late.", None, "Restart."))) == "It is late. Restart."
-    assert [str(listed(one)) for one in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
+    assert str(paragraph(("", "It is late.", None, "Restart."))) == "It is late. Restart."
+    assert [str(format_list(one)) for one in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_a_front_end_writes_a_line_as_it_is_typed_there(front_end: FrontEnd, tex
 def test_what_to_try_next_is_data_and_may_be_left_out() -> None:
     assert CROWDED.tries == (Line("pick", "try"), Line("limit 1GiB", "try"))
     assert msg("Not so. {why}", why=CROWDED).tries == CROWDED.tries
-    assert str(CROWDED.alone) == "GPU 0 is full. Write %tf_gpu visible 1."
-    assert CROWDED.alone.offering("\nNothing: ", []) == CROWDED.alone
+    assert str(CROWDED.without_next) == "GPU 0 is full. Write %tf_gpu visible 1."
+    assert CROWDED.without_next.with_tries("\nNothing: ", []) == CROWDED.without_next
 
 
 def test_each_kind_of_line_is_written_as_it_is_typed() -> None:
     every = [Line("isolate a", "above"), HELP, MAGIC, Line("X=1", "setting"), Line("a", "try", restarts=True)]
 
-    assert str(joined(", ", every)) == "%%tf_gpu isolate a, %tf_gpu?, %tf_gpu, %env X=1, %tf_gpu a --restart"
+    assert str(join(", ", every)) == "%%tf_gpu isolate a, %tf_gpu?, %tf_gpu, %env X=1, %tf_gpu a --restart"
 
 
 def test_how_serious_it_is_is_no_part_of_its_words() -> None:
@@ -71,7 +71,7 @@ def test_how_serious_it_is_is_no_part_of_its_words() -> None:
 
     assert (str(late), IPYTHON.sentence(late)) == ("Warning: it is late.", "it is late.")
     assert late.severity is Severity.WARNING
-    assert str(in_a_row([late, "Go."])) == "it is late. Go."
+    assert str(paragraph([late, "Go."])) == "it is late. Go."
 
 
 def test_equal_messages_are_one_and_another_process_has_the_same() -> None:

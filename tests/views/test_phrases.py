@@ -68,9 +68,9 @@ def test_what_the_driver_allows_here_stands_beside_the_total(limit: int | None, 
     known = Gpu(0, name="A100", used=3 * GIB, total=total * GIB, free=9 * GIB)
     gpu = known._replace(limit=None if limit is None else limit * GIB)
 
-    assert phrases.held(gpu) == shown
-    assert gpu.most == (limit or total) * GIB
-    assert bool(phrases.kept(gpu)) == (limit is None)  # what is beyond the limit is not the driver's
+    assert phrases.memory(gpu) == shown
+    assert gpu.capacity == (limit or total) * GIB
+    assert bool(phrases.driver_reserve(gpu)) == (limit is None)  # what is beyond the limit is not the driver's
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_what_the_driver_allows_here_stands_beside_the_total(limit: int | None, 
     ],
 )
 def test_names_are_plain_and_cut_in_the_middle(text: str, shown: str) -> None:
-    assert phrases.plain(text, longest=20) == shown
+    assert phrases.clean(text, longest=20) == shown
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=60))
 def test_any_name_can_be_printed_in_one_line(text: str) -> None:
-    shown = phrases.plain(text, longest=20)
+    shown = phrases.clean(text, longest=20)
 
     assert len(shown) <= 20
     assert len(shown.splitlines()) <= 1

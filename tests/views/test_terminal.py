@@ -12,7 +12,7 @@ from tests.figures import tensorflow
 from tests.rows import changed, changed_gpu
 from tests.sizes import GIB
 from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE, process
-from tfgpu_magic.ground.host import Waits
+from tfgpu_magic.ground.process_kind import RoomWait
 from tfgpu_magic.ground.report import GpuUse, Parked
 from tfgpu_magic.ground.rows import Table
 from tfgpu_magic.ground.terminal import screen
@@ -70,7 +70,7 @@ def test_80_columns_cut_a_long_name_and_not_how_long_it_is_unused(name: str, unu
 
 
 def test_80_columns_say_for_how_much_a_notebook_waits_and_until_when() -> None:
-    waits = Waits(("GPU-0", "GPU-1"), 100.0, None, 1000.0, 64 * GIB // 10, any_gpu=True)
+    waits = RoomWait(("GPU-0", "GPU-1"), 100.0, None, 1000.0, 64 * GIB // 10, any_gpu=True)
     row = changed(process(0, owner="third.ipynb", pid=41), waits=waits)
     (drawn,) = [line for line in lines(replace(USED, processes=(row,))) if "third" in line]
 

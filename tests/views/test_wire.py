@@ -12,7 +12,7 @@ from tests.sizes import GIB
 from tests.views.tables import BUSY, process
 from tests.views.test_message import live
 from tfgpu_magic.ground import TENSORFLOW
-from tfgpu_magic.ground.host import Waits
+from tfgpu_magic.ground.process_kind import RoomWait
 from tfgpu_magic.ground.report import GpuUse, Parked
 from tfgpu_magic.ground.rows import Notebook
 from tfgpu_magic.lab import exporter
@@ -32,7 +32,7 @@ def test_every_member_is_sent_where_there_is_something_to_say_and_no_other() -> 
     row = changed(process(8), use=use, notebook=notebook, tone=3, spare=True, call=True, child="python3", silent=True)
     parked = GpuUse(gpu="0", parked=Parked(size=GIB, back=3.2))
     orphan = changed(process(8), pid=9, kernel=9, began=123, utilisation=0, unused=1.0, use=parked)
-    rest = changed(process(8, pid=None), waits=Waits((), 1.0, 2.0, 3.0, GIB, any_gpu=True))
+    rest = changed(process(8, pid=None), waits=RoomWait((), 1.0, 2.0, 3.0, GIB, any_gpu=True))
     gpu = changed_gpu(
         BUSY.gpus[0], uuid="GPU-1", error="lost", mig=True, instance=0, unified=True, limit=GIB, sensors={"power": 61}
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.claims.claim import Claim
 from tfgpu_magic.errors import NOT_STARTED, Refused
-from tfgpu_magic.ground.message import Message, in_lines
+from tfgpu_magic.ground.message import Message, join_lines
 from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.policy import fit
 from tfgpu_magic.policy.fit import Device
@@ -54,7 +54,7 @@ class ProcessMemory:
     processes: Sequence[Process] = ()
     strangers: frozenset[int] = frozenset()
 
-    def of(self, calls: Sequence[Claim], gpu: Gpu) -> list[int]:
+    def held_by(self, calls: Sequence[Claim], gpu: Gpu) -> list[int]:
         """Return how much of a GPU each of our calls there has taken of what it may.
 
         A call's process is found by its pid; if the driver reports pids of another namespace, it is taken to be the
@@ -107,32 +107,32 @@ def choose(
     """
     if len(devices) < count:
         there = f"there {'is' if len(devices) == 1 else 'are'} {len(devices) or 'none'}"
-        raise Refused(f"{gpus(count)} for each call cannot be had: {there} here.", verdict=NOT_STARTED)
-    left = [_left(device, held, calls) for device in devices]
+        raise Refused(f"{gpu_count(count)} for each call cannot be had: {there} here.", verdict=NOT_STARTED)
+    left = [_beside_claims(device, held, calls) for device in devices]
     fitting = [number for number, device in enumerate(left) if device is not None and not fit.problems([device])]
     if len(fitting) >= count:
         best = sorted(fitting, key=lambda number: -((left[number] or devices[number]).gpu.free or 0))
         return tuple(devices[number] for number in best[:count])
-    found = fit.problems([_at_best(device, calls) for device in devices])
+    found = fit.problems([_best_case(device, calls) for device in devices])
     if len(devices) - len(found) >= count:
         return None
     have = f"{len(devices) - len(found) or 'none'} ha{'s' if len(devices) - len(found) == 1 else 've'} room"
     lines: list[Message | str] = [
-        f"The call needs {gpus(count)}, and {have} for it.",
+        f"The call needs {gpu_count(count)}, and {have} for it.",
         fit.describe(found, held.processes, names()),
     ]
-    fits = {key(one.gpu): sum(one.limits) or None for one in devices if not fit.problems([_emptied(one)])}
-    raise Refused(in_lines(lines), verdict=NOT_STARTED, retryable=fits if len(fits) >= count else {})
+    fits = {key(one.gpu): sum(one.limits) or None for one in devices if not fit.problems([_empty_gpu(one)])}
+    raise Refused(join_lines(lines), verdict=NOT_STARTED, retryable=fits if len(fits) >= count else {})
 
 
-def _emptied(device: Device) -> Device:
+def _empty_gpu(device: Device) -> Device:
     """Return the GPU as it is when no process uses it, as far as that can be known."""
     return device._replace(gpu=device.gpu._replace(free=device.gpu.usable))
 
 
-def places(devices: Sequence[Device], calls: Sequence[Claim], count: int) -> int:
-    """Return how many calls of `count` GPUs each have room at once when no other call of ours runs; at least 1."""
-    fitting = [device for device in (_at_best(device, calls) for device in devices) if not fit.problems([device])]
+def capacity(devices: Sequence[Device], calls: Sequence[Claim], count: int) -> int:
+    """Return how many calls of `count` GPUs each fit at once if no other call of ours runs; at least 1."""
+    fitting = [device for device in (_best_case(device, calls) for device in devices) if not fit.problems([device])]
     room = 0
     for device in fitting:
         needed = size(device)
@@ -140,35 +140,35 @@ def places(devices: Sequence[Device], calls: Sequence[Claim], count: int) -> int
     return max(1, room // count)
 
 
-def _left(device: Device, held: ProcessMemory, calls: Sequence[Claim]) -> Device | None:
-    """Return the GPU without what our calls may still take of it; None if it cannot be shared with them."""
+def _beside_claims(device: Device, held: ProcessMemory, calls: Sequence[Claim]) -> Device | None:
+    """Return the GPU without what our calls may still take; None if it cannot be shared with them."""
     gpu, ours = device.gpu, [one for one in calls if key(device.gpu) in one.had]
     if not ours:
         return device
     if size(device) is None or gpu.free is None:
         return None
     free = gpu.free
-    for one, taken in zip(ours, held.of(ours, gpu), strict=True):
+    for one, taken in zip(ours, held.held_by(ours, gpu), strict=True):
         if (most := one.had[key(gpu)]) is None:
             return None
         free -= max(0, most - taken)
     return device._replace(gpu=gpu._replace(free=max(0, free)))
 
 
-def _at_best(device: Device, calls: Sequence[Claim]) -> Device:
-    """Return the GPU as it may be when our calls there have ended: how much of it others hold is seen only then."""
+def _best_case(device: Device, calls: Sequence[Claim]) -> Device:
+    """Return the GPU as it may be when our calls there have ended; only then is known what others hold."""
     if device.gpu.free is None or all(key(device.gpu) not in one.had for one in calls):
         return device
-    return _emptied(device)
+    return _empty_gpu(device)
 
 
-def gpus(count: int) -> str:
+def gpu_count(count: int) -> str:
     """Return a number of GPUs as text."""
     return f"{count} GPU{'s' * (count != 1)}"
 
 
-def asked(device: Device) -> Device:
-    """Return the device with the limits that an isolated call gets, where its words ask for those in `device`."""
+def for_isolated_call(device: Device) -> Device:
+    """Return the device with the limits of an isolated call: a percentage there includes CUDA's context."""
     if device.words is None:
         return device
     context = context_bytes(device.gpu.total or 0)
@@ -176,8 +176,8 @@ def asked(device: Device) -> Device:
     return device._replace(limits=limits, with_context=bool(limits) and limits != device.limits)
 
 
-def lowered(device: Device) -> Device:
-    """Return the device with a limit that is grown into lowered to what is free beside CUDA's context."""
+def capped_to_free(device: Device) -> Device:
+    """Return the device; a limit with growth is lowered to what is free beside CUDA's context."""
     free, total, words = device.gpu.free, device.gpu.total, device.words
     if words is None or not words.grows or len(device.limits) != 1 or free is None or total is None:
         return device
@@ -185,7 +185,7 @@ def lowered(device: Device) -> Device:
     return device._replace(limits=(min(room, *device.limits),))
 
 
-def settle(policy: Policy, devices: Sequence[Device]) -> Policy:
+def resolve(policy: Policy, devices: Sequence[Device]) -> Policy:
     """Return the policy for a process that has these GPUs: they are named, and what it takes of each is in bytes."""
     chosen = Visible(tuple(reference(device.gpu) for device in devices))
     memory = [
@@ -217,7 +217,7 @@ def promises(
         is_call = claim.kind == "call"
         report = None if is_call else reports.get(claim.slot)
         pid = claim.pid if report is None else report.pid
-        reported = {} if report is None else {use.gpu: use.taken for use in report.uses}
+        reported = {} if report is None else {use.gpu: use.least_held for use in report.uses}
         for gpu in [gpus[uuid] for uuid in claim.had if uuid in gpus]:
             most, context = claim.had[key(gpu)], context_bytes(gpu.total or 0)
             most = gpu.usable if is_call and most is None else most if is_call or most is None else most + context

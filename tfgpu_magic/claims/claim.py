@@ -47,7 +47,7 @@ class Claim:
 
 
 @dataclass(slots=True)
-class Page:
+class LedgerState:
     """The content of the ledger.
 
     Attributes:
@@ -66,7 +66,7 @@ class Page:
     wanted: dict[str, tuple[int, float]] = field(default_factory=dict)
     locked: bool = True
 
-    def number(self) -> int:
+    def next_number(self) -> int:
         """Return a number that is larger than all before."""
         self.last += 1
         return self.last
@@ -110,37 +110,37 @@ class Page:
         self.changes += not self.claims[number].requested
         self.change(number, requested=tuple(gpus), seen=time.monotonic())
 
-    def of_calls(self) -> list[Claim]:
-        """Return what all calls have."""
+    def call_claims(self) -> list[Claim]:
+        """Return the claims of all calls."""
         return [claim for claim in self.claims.values() if claim.kind == "call" and claim.had]
 
-    def of_others(self, slot: int) -> list[Claim]:
-        """Return what others have beside a process: also its own calls, and not the call that it runs."""
+    def other_claims(self, slot: int) -> list[Claim]:
+        """Return all claims beside those of a process: its calls count, the call that it runs does not."""
         found = self.claims.values()
         return [one for one in found if one.worker != slot and (one.slot != slot or one.kind == "call")]
 
-    def own(self, slot: int, kind: Literal["policy", "return"] = "policy") -> Claim | None:
-        """Return what a process itself has."""
+    def own_claim(self, slot: int, kind: Literal["policy", "return"] = "policy") -> Claim | None:
+        """Return the claim of a process itself, without its calls."""
         return next((claim for claim in self.claims.values() if (claim.slot, claim.kind) == (slot, kind)), None)
 
-    def have(
+    def set_own(
         self, slot: int, sizes: Mapping[str, int | None], kind: Literal["policy", "return"] = "policy"
     ) -> Claim | None:
-        """Replace what a process itself has, and return what it had; no call waits for that.
+        """Replace the claim of a process itself, and return the earlier one; no call waits for that.
 
         Args:
             slot: its number.
             sizes: bytes by the GPU's identifier, as in `Claim.had`.
             kind: as in `Claim`.
         """
-        before = self.own(slot, kind)
-        number = self.number() if before is None else before.number
+        before = self.own_claim(slot, kind)
+        number = self.next_number() if before is None else before.number
         self.claims.pop(number, None)
         if sizes:
             self.claims[number] = Claim(number=number, slot=slot, seen=time.monotonic(), kind=kind, had=sizes)
         return before
 
-    def want(self, slot: int, gpus: Iterable[str]) -> None:
+    def note_wanted(self, slot: int, gpus: Iterable[str]) -> None:
         """Note that a process has found no room on these GPUs."""
         self.wanted.update(dict.fromkeys(gpus, (slot, time.monotonic())))
 

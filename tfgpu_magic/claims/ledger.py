@@ -22,12 +22,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Literal
 
-from tfgpu_magic.claims.claim import Claim, Page
+from tfgpu_magic.claims.claim import Claim, LedgerState
 from tfgpu_magic.errors import MonitorError, Refused
-from tfgpu_magic.ground.host import here
 from tfgpu_magic.ground.message import msg
+from tfgpu_magic.ground.process_kind import noun
 from tfgpu_magic.machine.board.directory import BoardDirectory, close_own
-from tfgpu_magic.machine.board.report_files import holder
+from tfgpu_magic.machine.board.report_files import lock_owner
 
 NAME = "claims"
 VERSION = 1
@@ -54,13 +54,13 @@ class ClaimLedger:
 
     def __init__(self) -> None:
         self.slot, self.deciding = 0, list[None]()
-        self._page, self._alone = Page(), threading.RLock()  # the file's lock keeps out other processes, and no thread
+        self._state, self._lock = LedgerState(), threading.RLock()  # the file's lock keeps out no thread
         self._directory: BoardDirectory | None = None
         self._file, self._is_written = -1, True
         self._over = set[int]()  # claims of this process that are to be removed
 
     @contextlib.contextmanager
-    def turn(self, timeout: float | None = None) -> Iterator[Page]:
+    def transaction(self, timeout: float | None = None) -> Iterator[LedgerState]:
         """Yield the content under the lock, without the claims of processes that have ended; write what is changed.
 
         What cannot be written, as on a full disk, is not seen by other processes; this one keeps it, and writes it when
@@ -72,17 +72,17 @@ class ClaimLedger:
         Raises:
             Refused: processes that live have written it in another version.
         """
-        with self._alone:
+        with self._lock:
             self._ensure_open()
-            locked = _lock(self._file, _MUTEX, LOCK_TIMEOUT if timeout is None else timeout)
+            locked = _lock_byte(self._file, _MUTEX, LOCK_TIMEOUT if timeout is None else timeout)
             try:
-                page, before = self._read()
-                page.locked, over = locked, self._over.copy()
-                for claim in [claim for claim in page.claims.values() if claim.slot == self.slot]:
+                state, before = self._read()
+                state.locked, over = locked, self._over.copy()
+                for claim in [claim for claim in state.claims.values() if claim.slot == self.slot]:
                     if claim.number in over:
-                        page.drop(claim.number)
-                yield page
-                self._page, text = page, _text(page)
+                        state.drop(claim.number)
+                yield state
+                self._state, text = state, _to_json(state)
                 self._is_written = text == before or (locked and self._write(text, before))
                 self._over -= over
             finally:
@@ -94,10 +94,10 @@ class ClaimLedger:
         """Have a claim of a kind for a block, which waits for one of these GPUs; yield its number."""
         number = 0
         try:
-            with self.turn() as page:
-                number = page.number()
+            with self.transaction() as state:
+                number = state.next_number()
                 claim = Claim(number=number, slot=self.slot, seen=time.monotonic(), kind=kind, requested=tuple(gpus))
-                page.put(claim)
+                state.put(claim)
             yield number
         finally:
             self.end(number)
@@ -106,26 +106,26 @@ class ClaimLedger:
         """Remove a claim of this process; an interrupt meanwhile is raised when that is done."""
         self._over.add(number)  # before anything that can be interrupted: any later turn removes it
         try:
-            with self.turn():
+            with self.transaction():
                 pass
         except KeyboardInterrupt:
-            with self.turn():
+            with self.transaction():
                 pass
             raise
 
-    def read(self) -> Page:
+    def read(self) -> LedgerState:
         """Return the content as it is now, without the lock, for a view of it.
 
         Raises:
-            Refused: as `turn`.
+            Refused: as `transaction`.
         """
-        with self._alone:
+        with self._lock:
             self._ensure_open()
             return self._read()[0]
 
-    def own(self) -> Claim | None:
+    def own_claim(self) -> Claim | None:
         """Return what this process itself has, as far as it knows; None while a decision is being made or applied."""
-        return None if self.deciding else self._page.own(self.slot)
+        return None if self.deciding else self._state.own_claim(self.slot)
 
     def renew(self, before: Claim | None, sizes: Mapping[str, int | None]) -> None:
         """Write what this process itself has into the ledger if that has changed, and none of its threads decides.
@@ -134,21 +134,21 @@ class ClaimLedger:
 
         Args:
             before: what it had when it was found what it has.
-            sizes: that, as `Page.have` takes it.
+            sizes: that, as `Page.set_own` takes it.
         """
-        with contextlib.suppress(Refused), self._alone:
+        with contextlib.suppress(Refused), self._lock:
             self._ensure_open()
             if sizes != ({} if before is None else before.had) or not self._is_written:
-                with self.turn(_RENEWAL_TIMEOUT) as page:
-                    if not self.deciding and page.own(self.slot) is before:
-                        page.have(self.slot, sizes)
+                with self.transaction(_RENEWAL_TIMEOUT) as state:
+                    if not self.deciding and state.own_claim(self.slot) is before:
+                        state.set_own(self.slot, sizes)
 
-    def want(self, gpus: Collection[str]) -> None:
-        """Note that this process has found no room on these GPUs: others may park theirs for it."""
+    def note_wanted(self, gpus: Collection[str]) -> None:
+        """Note that this process has found no room on these GPUs: other processes may park theirs."""
         with contextlib.suppress(Refused):
             if gpus:
-                with self.turn() as page:
-                    page.want(self.slot, gpus)
+                with self.transaction() as state:
+                    state.note_wanted(self.slot, gpus)
 
     def wanted_by_others(self) -> set[str]:
         """Return the GPUs on which another process has found no room lately."""
@@ -158,12 +158,12 @@ class ClaimLedger:
 
     def forget(self) -> None:
         """Drop the parent's number and claims, in a process that was forked from the ledger's own."""
-        self._page, self._alone, self.deciding, self._over = Page(), threading.RLock(), [], set()
+        self._state, self._lock, self.deciding, self._over = LedgerState(), threading.RLock(), [], set()
         self._close()
 
     def _ensure_open(self) -> None:
         """Open the file if it is not open, or was removed; where there is no directory, one that nobody else has."""
-        if self._directory is not None and self._directory.is_there() and self._directory.holds(NAME, self._file):
+        if self._directory is not None and self._directory.is_there() and self._directory.has(NAME, self._file):
             return
         for shared in (True, False):
             self._close()
@@ -171,99 +171,99 @@ class ClaimLedger:
                 self._directory = BoardDirectory() if shared else None
                 flags = os.O_RDWR | os.O_CREAT
                 self._file = os.memfd_create(NAME) if self._directory is None else self._directory.open(NAME, flags)
-                self._is = os.fstat(self._file)
+                self._file_status = os.fstat(self._file)
                 if (slot := self._new_slot()) is not None:
                     own = {one.number: one if one.slot == slot else replace(one, slot=slot) for one in self._own()}
-                    self._page.claims, self.slot, self._is_written = own, slot, False
+                    self._state.claims, self.slot, self._is_written = own, slot, False
                     return
 
     def _new_slot(self) -> int | None:
         """Return a number that no process has, alive or dead and still in the ledger; None if there is none."""
         taken = set[int | None]()
         with contextlib.suppress(Refused):  # which the next turn says
-            taken = {slot for claim in self._written()[0].claims.values() for slot in (claim.slot, claim.worker)}
-        free = (slot for slot in range(_SLOTS) if slot not in taken and _lock(self._file, _LIVES + slot, 0.0))
+            taken = {slot for claim in self._read_file()[0].claims.values() for slot in (claim.slot, claim.worker)}
+        free = (slot for slot in range(_SLOTS) if slot not in taken and _lock_byte(self._file, _LIVES + slot, 0.0))
         return next(free, None)
 
     def _own(self) -> list[Claim]:
-        return [claim for claim in self._page.claims.values() if claim.slot == self.slot]
+        return [claim for claim in self._state.claims.values() if claim.slot == self.slot]
 
     def _close(self) -> None:
         if self._file >= 0:
-            close_own(self._file, self._is)
+            close_own(self._file, self._file_status)
         if self._directory is not None:
             self._directory.close()
         self._directory, self._file = None, -1
 
-    def _read(self) -> tuple[Page, bytes]:
+    def _read(self) -> tuple[LedgerState, bytes]:
         """Return the content, without the claims of processes that have ended, and its text."""
-        page, text = self._written()
+        state, text = self._read_file()
         own = {claim.number: claim for claim in self._own()}
-        for number in own.keys() & page.claims.keys():
-            if own[number].worker != page.claims[number].worker:  # it has joined
-                own[number] = replace(own[number], worker=page.claims[number].worker)
-        found = page.claims.items()
+        for number in own.keys() & state.claims.keys():
+            if own[number].worker != state.claims[number].worker:  # it has joined
+                own[number] = replace(own[number], worker=state.claims[number].worker)
+        found = state.claims.items()
         theirs = {number: claim for number, claim in found if number not in own and claim.slot != self.slot}
-        page.claims = dict(sorted((theirs | own).items()))
-        page.last = max(page.last, *own, 0)
-        page.ended, page.changes = max(page.ended, self._page.ended), max(page.changes, self._page.changes)
+        state.claims = dict(sorted((theirs | own).items()))
+        state.last = max(state.last, *own, 0)
+        state.ended, state.changes = max(state.ended, self._state.ended), max(state.changes, self._state.changes)
         for number, claim in theirs.items():
             caller, worker = self._pid(claim.slot), self._pid(claim.worker)
             if caller is None and worker is None:  # a worker outlives its caller for a moment, and so does its memory
-                page.drop(number)
+                state.drop(number)
             else:
-                page.change(number, pid=worker if claim.kind == "call" else caller)
-        return page, text
+                state.change(number, pid=worker if claim.kind == "call" else caller)
+        return state, text
 
     def _pid(self, slot: int | None) -> int | None:
         """Return the pid of the process that has a number, negative if it has none here; None if no process has it."""
         if slot is None:
             return None
-        pid = os.getpid() if slot == self.slot else holder(self._file, _LIVES + slot, 1)  # it sees no lock of its own
+        pid = os.getpid() if slot == self.slot else lock_owner(self._file, _LIVES + slot, 1)  # not its own lock
         return -slot - 1 if pid == 0 else pid
 
-    def _written(self) -> tuple[Page, bytes]:
+    def _read_file(self) -> tuple[LedgerState, bytes]:
         """Return the content of the file, and its text: empty where there is none, or it is half written."""
         for _ in range(_TRIES):
-            text = _whole(os.pread(self._file, _HEAD.size + _MAX_SIZE, 0))
+            text = _unframe(os.pread(self._file, _HEAD.size + _MAX_SIZE, 0))
             if text:
-                return self._page_of(text), text
-        return Page(), b""  # its writer was killed while it wrote
+                return self._parse(text), text
+        return LedgerState(), b""  # its writer was killed while it wrote
 
-    def _page_of(self, text: bytes) -> Page:
+    def _parse(self, text: bytes) -> LedgerState:
         try:
             fields = json.loads(text)
             version = fields.pop("version")
             if version == VERSION:
                 claims = [Claim(**one) for one in fields.pop("claims")]
                 wanted = {gpu: (who, at) for gpu, (who, at) in fields.pop("wanted").items()}
-                return Page(**fields, claims={claim.number: claim for claim in claims}, wanted=wanted)
+                return LedgerState(**fields, claims={claim.number: claim for claim in claims}, wanted=wanted)
         except (TypeError, ValueError, KeyError, AttributeError):  # it was written by another program
-            return Page()
-        if holder(self._file, _LIVES, _SLOTS) is None:  # those who wrote it have ended
-            return Page()
+            return LedgerState()
+        if lock_owner(self._file, _LIVES, _SLOTS) is None:  # those who wrote it have ended
+            return LedgerState()
         others = "Programs of another version of tfgpu_magic run beside this one: restart this {here}, or else those."
-        raise Refused(msg(others, here=here()))
+        raise Refused(msg(others, here=noun()))
 
     def _write(self, text: bytes, before: bytes) -> bool:
         """Replace the text `before`; return whether that worked. No text is left half written."""
         try:
-            if len(text) <= _MAX_SIZE and os.pwrite(self._file, _checked(text), 0) == _HEAD.size + len(text):
+            if len(text) <= _MAX_SIZE and os.pwrite(self._file, _frame(text), 0) == _HEAD.size + len(text):
                 return True
         except OSError:  # the disk is full, or a limit is reached, or it is gone
             pass
         with contextlib.suppress(OSError):
-            os.pwrite(self._file, _checked(before), 0)  # there was room for it
+            os.pwrite(self._file, _frame(before), 0)  # there was room for it
         return False
 
 
 LEDGER = ClaimLedger()
-"""That of this process."""
+"""The ledger of this process."""
 
 os.register_at_fork(after_in_child=LEDGER.forget)
 
 
-def _lock(file: int, start: int, timeout: float) -> bool:
+def _lock_byte(file: int, start: int, timeout: float) -> bool:
     """Lock a byte; return whether that worked in time."""
     deadline = time.monotonic() + timeout
     while True:
@@ -277,20 +277,20 @@ def _lock(file: int, start: int, timeout: float) -> bool:
             return True
 
 
-def _text(page: Page) -> bytes:
+def _to_json(state: LedgerState) -> bytes:
     """Return the content as JSON: without pids, which are others in other namespaces."""
-    claims = [asdict(replace(claim, pid=None)) for claim in page.claims.values()]
-    fields = {"version": VERSION, "last": page.last, "ended": page.ended, "changes": page.changes}
-    return json.dumps({**fields, "wanted": page.wanted, "claims": claims}, separators=(",", ":")).encode()
+    claims = [asdict(replace(claim, pid=None)) for claim in state.claims.values()]
+    fields = {"version": VERSION, "last": state.last, "ended": state.ended, "changes": state.changes}
+    return json.dumps({**fields, "wanted": state.wanted, "claims": claims}, separators=(",", ":")).encode()
 
 
-def _checked(text: bytes) -> bytes:
+def _frame(text: bytes) -> bytes:
     """Return a text as the file has it, which is never replaced: after its length and its checksum."""
     return _HEAD.pack(len(text), zlib.crc32(text)) + text
 
 
-def _whole(data: bytes) -> bytes | None:
-    """Return the text of what `_checked` returned; None when it is half written, or missing."""
+def _unframe(data: bytes) -> bytes | None:
+    """Return the text of what `_frame` returned; None when it is half written, or missing."""
     if len(data) < _HEAD.size:
         return None
     length, check = _HEAD.unpack_from(data)

@@ -18,7 +18,7 @@ from tfgpu_magic.command.wording import port
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy.word import ParsedLine
 from tfgpu_magic.simgpu.demo import lab
-from tfgpu_magic.simgpu.demo.machine import simulated
+from tfgpu_magic.simgpu.demo.machine import simulated_machine
 
 MORE = """\
 It asks no driver, and without --lab it starts no TensorFlow. It needs Linux on
@@ -76,7 +76,7 @@ def _redirect(folder: Path, url: str) -> Path:
 
 @contextmanager
 def _machine(board: str, *, here: bool = False) -> Iterator[tuple[str, dict[str, str]]]:
-    """Say what machine it is, and give the environment of programs there.
+    """Print which machine it is, and yield the environment of programs there.
 
     Args:
         board: the folder of what programs on a simulated machine tell each other.
@@ -85,7 +85,7 @@ def _machine(board: str, *, here: bool = False) -> Iterator[tuple[str, dict[str,
     if here and (gpus := look().gpus):
         yield f"this machine's GPUs ({len(gpus)})", dict(os.environ)
         return
-    with simulated(moving=True) as machine:
+    with simulated_machine(moving=True) as machine:
         # A user's own settings, such as a board or a ceiling, are for the real machine.
         kept = {name: os.environ[name] for name in os.environ if not _setting(name)}
         environment = {**machine.environ(kept), "TFGPU_MAGIC_DIR": board}

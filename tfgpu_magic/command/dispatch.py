@@ -140,7 +140,7 @@ def _module(name: str) -> Any:
 
 
 def _not_written(error: OSError) -> int:
-    """Say why the output takes no more, but not if its reader has ended, as `head` does; return the exit status."""
+    """Print why the output cannot be written, unless its reader has ended, as `head` does; return the exit status."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain at its end again
     if isinstance(error, BrokenPipeError):

@@ -6,7 +6,7 @@ import os
 
 from tfgpu_magic.command.dispatch import is_drawn_on
 from tfgpu_magic.doctor import finding as doctor
-from tfgpu_magic.doctor.checks.table import CHECKS, examine
+from tfgpu_magic.doctor.checks.table import CHECKS, run_check
 from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.ground.message import Message, Severity
 from tfgpu_magic.policy.word import ParsedLine
@@ -35,7 +35,7 @@ def run(line: ParsedLine) -> int:
     for title, check in CHECKS.items():
         if live:
             print(f"{'':10}{title}…", end="", flush=True)
-        findings = examine(check, machine)
+        findings = run_check(check, machine)
         found += findings
         if live:
             print("\r\x1b[K", end="")

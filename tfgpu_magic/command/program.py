@@ -100,7 +100,7 @@ def _main(**own: Any) -> dict[str, Any]:
 
 
 def _search_first(folder: str) -> None:
-    """Have modules searched for there first, where `main` has taken away what was first."""
+    """Put a folder first on the search path of modules, where `main` has removed the first entry."""
     if not getattr(sys.flags, "safe_path", sys.flags.isolated):
         sys.path.insert(0, folder)
 

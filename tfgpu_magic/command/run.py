@@ -57,7 +57,7 @@ def run(line: ParsedLine) -> int | Callable[[], int]:
         said, rest = _parted(line.values)
         raise TfGpuError(f"there is no program to run. Write it behind --:   {_line(rest or ['program.py'], said)}")
     if wait is not None:
-        units.seconds(wait)  # a mistake is told also if there is room
+        units.parse_seconds(wait)  # a mistake is told also if there is room
     found = python_program(words, script=_SCRIPT in line.flags or bool(called))
     if found is not None:
         return _python(policy, found, called, line)

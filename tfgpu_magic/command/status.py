@@ -33,7 +33,7 @@ The exit status is 1 where no GPU could be looked at."""
 
 def run(line: ParsedLine) -> int:
     """Print what is to be seen now."""
-    table, hours = fetch.table(patience=DRIVER_TIMEOUT, slow=_slow), counters.own()
+    table, hours = fetch.table(patience=DRIVER_TIMEOUT, slow=_slow), counters.own_totals()
     if "--json" in line.flags:
         print(page_json.full(0, page_json.state(table), History(), hours=hours and _as_json(*hours)))
     else:

@@ -42,7 +42,7 @@ def run(line: ParsedLine) -> int:
     with _Looks() as looks, _events(looks) as heard:
         number: int | None = _SUSPEND
         while number == _SUSPEND:
-            with _keys() as keys, terminal.whole() as live:
+            with _keys() as keys, terminal.full_screen() as live:
                 number = None
                 while number in (None, signal.SIGWINCH):
                     size = live.console.size
@@ -85,7 +85,7 @@ class _Looks:
                 if watcher is None:
                     watcher = Watcher(kernel=0)
                     watcher.watch.wait(HANGS_AFTER / 2)
-                self._table = watcher.see()
+                self._table = watcher.read()
             except Exception as error:  # whatever it is: the next look may work
                 self._table = failure(error, _BROKEN)
             self._at = time.monotonic()

@@ -28,8 +28,8 @@ def _answer() -> dict[str, Any]:
         code = cuda.start()
     except OSError as error:
         return {"library": str(error)}
-    shown = cuda.shown()
-    answer: dict[str, Any] = {"version": cuda.version(), "code": code, "name": cuda.name(code), "shown": shown}
+    shown = cuda.visible_gpus()
+    answer: dict[str, Any] = {"version": cuda.version(), "code": code, "name": cuda.error_name(code), "shown": shown}
     reader = NvmlReader()
     before = reader.read(graphics=False)
     free = {gpu.uuid: gpu.free or 0 for gpu in before.gpus}
@@ -37,7 +37,7 @@ def _answer() -> dict[str, Any]:
     if code or ordinal is None or free.get(shown[ordinal], 0) < ROOM:
         return answer
     made = cuda.make_context(ordinal)
-    answer["context"] = {"gpu": shown[ordinal], "code": made, "name": cuda.name(made)}
+    answer["context"] = {"gpu": shown[ordinal], "code": made, "name": cuda.error_name(made)}
     after = reader.read(graphics=False)
     own = [row for row in after.processes if row.pid == os.getpid()]
     took = _used(after, shown[ordinal], _used(before, shown[ordinal], 0))

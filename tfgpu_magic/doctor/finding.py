@@ -56,11 +56,11 @@ class DoctorFrontEnd(FrontEnd):
             return rounded(fact)
         if isinstance(fact, (list, tuple)):
             return ", ".join(self.fact(name, one) for one in fact) or "none"
-        return phrases.plain(str(fact), longest=_LONGEST_FACT)
+        return phrases.clean(str(fact), longest=_LONGEST_FACT)
 
     def found(self, finding: Message) -> str:
         """Return what was found, as a sentence or two."""
-        return self.sentence(finding.alone)
+        return self.sentence(finding.without_next)
 
     def next(self, finding: Message) -> str:
         """Return what to do next; lines that are to be pasted begin with two spaces."""
@@ -71,21 +71,21 @@ _LONGEST_FACT = 600
 REPORT = DoctorFrontEnd()
 
 
-def without(finding: Message, homes: Sequence[str]) -> Message:
+def hide_homes(finding: Message, homes: Sequence[str]) -> Message:
     """Return the same finding with home directories written as ``~``."""
-    return finding(**{name: _without(fact, homes) for name, fact in finding.facts.items()})
+    return finding(**{name: _hide(fact, homes) for name, fact in finding.facts.items()})
 
 
-def _without(fact: Fact, homes: Sequence[str]) -> Fact:
+def _hide(fact: Fact, homes: Sequence[str]) -> Fact:
     if isinstance(fact, str):
         for home in homes:
             fact = re.sub(rf"{re.escape(home)}(?![\w.-])", "~", fact)
         return fact
     if isinstance(fact, Message):  # a tuple, too
-        return without(fact, homes)
+        return hide_homes(fact, homes)
     if isinstance(fact, Mapping):
-        return {name: _without(one, homes) for name, one in fact.items()}
-    return [_without(one, homes) for one in fact] if isinstance(fact, Sequence) and not isinstance(fact, Line) else fact
+        return {name: _hide(one, homes) for name, one in fact.items()}
+    return [_hide(one, homes) for one in fact] if isinstance(fact, Sequence) and not isinstance(fact, Line) else fact
 
 
 def text(title: str, findings: Sequence[Message], *, coloured: bool = False) -> str:
@@ -100,12 +100,12 @@ def text(title: str, findings: Sequence[Message], *, coloured: bool = False) -> 
     for finding in findings:
         word = f"{finding.severity.value:<{_SEVERITY}}"
         shown = f"\x1b[{_COLOURS[finding.severity]}m{word}\x1b[0m" if coloured else word
-        first, *more = _wrapped(REPORT.found(finding))
+        first, *more = _wrap(REPORT.found(finding))
         lines.append(f" {shown}  {title:<{_TITLE}}  {first}")
         lines += [" " * _INDENT + line for line in more]
         for line in REPORT.next(finding).splitlines():
             pasted = line.startswith("  ")
-            lines += [_PASTED + line.strip()] if pasted else [" " * _INDENT + part for part in _wrapped(line)]
+            lines += [_PASTED + line.strip()] if pasted else [" " * _INDENT + part for part in _wrap(line)]
         title = ""
     return "\n".join(lines)
 
@@ -134,7 +134,7 @@ def as_json(findings: Iterable[Message]) -> str:
     return json.dumps({**made, "findings": rows}, indent=2)
 
 
-def _wrapped(line: str) -> list[str]:
+def _wrap(line: str) -> list[str]:
     return textwrap.wrap(line, WIDTH - _INDENT, break_on_hyphens=False) or [""]
 
 

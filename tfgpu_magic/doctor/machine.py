@@ -34,7 +34,7 @@ class ThisMachine:
         return look(child_process.PATIENCE)
 
     @property
-    def works(self) -> bool:
+    def has_gpus(self) -> bool:
         """Whether the driver has listed its GPUs."""
         return self.snapshot.error is None
 
@@ -42,7 +42,7 @@ class ThisMachine:
     def cuda(self) -> Reply:
         """What came of starting CUDA; empty where it was not: in a hurry, or because it would hang with the driver."""
         code = "from tfgpu_magic.doctor.cuda_child import main; main()"
-        return ask(code) if self.works and not self.quick else Reply()
+        return ask(code) if self.has_gpus and not self.quick else Reply()
 
     def label(self, uuid: str) -> str:
         """Return the number of a GPU, as `Gpu.label`; its UUID where the driver has none of it."""

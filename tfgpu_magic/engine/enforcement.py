@@ -18,9 +18,9 @@ from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.frameworks import NAMES, import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
-from tfgpu_magic.frameworks.tensorflow.devices import current_stage, frozen, importing, note_import
-from tfgpu_magic.ground.host import here
+from tfgpu_magic.frameworks.tensorflow.devices import current_stage, is_frozen, is_importing, note_import
 from tfgpu_magic.ground.message import Message, msg
+from tfgpu_magic.ground.process_kind import noun
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.machine.see import look, snapshot
 from tfgpu_magic.policy import parser
@@ -100,7 +100,7 @@ def enforce_configured(text: str, where: str, warn: Callable[[str], None] = impo
     _configured = ConfiguredPolicy(text, where, policy, warn)
     RUNTIME.source = where if where != CEILING else f"{CEILING} `{RUNTIME.ceiling}`"
     if RUNTIME.plan is None:
-        RUNTIME.ask_others(policy.for_all)
+        RUNTIME.set_other_policy(policy.for_all)
     if current_stage() is Stage.ABSENT:
         enforce(replace(waits(policy, RUNTIME.ceiling), configured=True))
     else:
@@ -146,7 +146,7 @@ def enforce_nearest() -> None:
 
 
 def _said_since(plan: Plan) -> bool:
-    """Tell whether another thread has said a policy since this one was the current one: the GPUs were looked at."""
+    """Return whether another thread has said a policy since this one was the current one: the GPUs were looked at."""
     return RUNTIME.current.asked != plan.asked
 
 
@@ -158,7 +158,7 @@ def _fall_back(policy: Policy, *, configured: bool) -> tuple[Plan, bool]:
     Returns:
         The plan, and whether all of it is in force.
     """
-    plan = replace(least(policy, RUNTIME.ceiling, frozen=frozen()), configured=configured)
+    plan = replace(least(policy, RUNTIME.ceiling, frozen=is_frozen()), configured=configured)
     RUNTIME.write(plan)
     try:
         if plan.show:
@@ -179,7 +179,7 @@ def enforce_again() -> None:
     if current_stage() is Stage.READY:
         tell_others()
         raise TooLate(
-            f"The ceiling is `{RUNTIME.ceiling}` now, for what this {here()} starts. TensorFlow is using the GPUs "
+            f"The ceiling is `{RUNTIME.ceiling}` now, for what this {noun()} starts. TensorFlow is using the GPUs "
             "already: what it may take of them can no longer be changed. Restart, and say it in the first cell.",
             verdict=None,
         )
@@ -220,7 +220,7 @@ def said_to_others(plan: Plan) -> Policy:
 def at_import() -> None:
     """Apply the plan that waits for TensorFlow's import."""
     note_import()  # CUDA contexts that are there now are others'
-    RUNTIME.guard()
+    RUNTIME.protect_settings()
     plan = RUNTIME.plan
     if plan is None or not plan.needs_tensorflow:
         return
@@ -228,7 +228,7 @@ def at_import() -> None:
         enforce_nearest()
         return
     try:
-        if (without := devices.without_gpu(device.gpu.label for device in plan.devices)) is not None:
+        if (without := devices.why_no_gpu(device.gpu.label for device in plan.devices)) is not None:
             import_hook.warn(f"tfgpu_magic: {without}")
             return
         devices.configure(plan.tensorflow)
@@ -246,7 +246,7 @@ def at_import() -> None:
         return
     now = renew(plan, look(), waits=current_stage() is not Stage.READY) if plan.devices else plan
     new_notes = [note for note in now.notes if note not in plan.notes]
-    if import_hook.in_a_cell() and (new_notes or not import_hook.QUIET):
+    if import_hook.is_in_ipython() and (new_notes or not import_hook.QUIET):
         head = f"tfgpu_magic: `{plan.asked}` is in force from TensorFlow's first op on."
         import_hook.show("\n".join([head, *map(str, new_notes)]))
     elif new_notes:
@@ -272,14 +272,14 @@ def hold_imports() -> None:
 
 
 def tell_others() -> None:
-    """Tell the frameworks beside TensorFlow what is asked of them, under the ceiling: of each the nearest it can have.
+    """Apply to each framework beside TensorFlow the nearest possible policy under the ceiling.
 
     The GPUs of a configured policy are chosen then.
     """
     plan = RUNTIME.current
     try:
         waits_to_choose = plan.configured and not plan.judged and plan.asked.choice is not None
-        if waits_to_choose and not importing():  # TensorFlow imports JAX; what is for itself waits for its own import
+        if waits_to_choose and not is_importing():  # TensorFlow imports JAX; its own policy waits for its import
             enforce_nearest()
         if not (every_framework().needed() and (RUNTIME.current.asked_of_all.requests or RUNTIME.ceiling)):
             return
@@ -328,5 +328,5 @@ def look_well() -> Snapshot:
 
 def slow() -> None:
     """Print why nothing happens, if the user can see it below a cell."""
-    if import_hook.in_a_cell():
+    if import_hook.is_in_ipython():
         import_hook.show("Waiting for the NVIDIA driver, which is slow to answer…")

@@ -22,8 +22,8 @@ from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow.devices import current_stage
 from tfgpu_magic.ground import TENSORFLOW, phrases, units
 from tfgpu_magic.ground.answer import Document, grid, headline
-from tfgpu_magic.ground.host import here, host
-from tfgpu_magic.ground.message import Message, in_lines, listed, msg
+from tfgpu_magic.ground.message import Message, format_list, join_lines, msg
+from tfgpu_magic.ground.process_kind import noun, process_kind
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.machine.see import look
@@ -115,12 +115,12 @@ def in_time(
         raise _in_reach(error, asked, frameworks, see) from None
     except Refused as error:
         if error.retryable:
-            error.args = (error.reason.or_waiting(asked),)
+            error.args = (error.reason.with_wait(asked),)
         raise
 
 
 def _wait(asked: Policy, limit: float | str) -> room.Wait:
-    return room.Wait(units.seconds(limit), any_gpu=asked.choice is not None and asked.choice.picks)
+    return room.Wait(units.parse_seconds(limit), any_gpu=asked.choice is not None and asked.choice.picks)
 
 
 def _in_reach(late: TooLate, asked: Policy, frameworks: Frameworks, see: _See) -> Refused:
@@ -132,8 +132,8 @@ def _in_reach(late: TooLate, asked: Policy, frameworks: Frameworks, see: _See) -
             try:
                 plan(way.words, frameworks=frameworks, see=see)
             except TooLate as error:
-                why = in_lines([late.reason.alone, refused.reason.alone])
-                return Refused(why.then(error.reason.ways), verdict=None)
+                why = join_lines([late.reason.without_next, refused.reason.without_next])
+                return Refused(why.with_next(error.reason.ways), verdict=None)
         return refused
     return late
 
@@ -147,11 +147,11 @@ def _apply(asked: Policy, frameworks: Frameworks, see: _See) -> Plan:
             if not made.in_force:
                 enforcement.enforce(made)
             elif not made.asked_of_all.asks_the_same(current().asked_of_all):
-                RUNTIME.ask_others(made.asked_of_all)  # none of them is installed yet
+                RUNTIME.set_other_policy(made.asked_of_all)  # none of them is installed yet
             if made.asked_of_all.requests or RUNTIME.ceiling:
                 enforcement.hold_imports()  # also those that will be installed later in this process
     except Refused as error:
-        LEDGER.want(error.retryable)
+        LEDGER.note_wanted(error.retryable)
         raise
     return made
 
@@ -184,7 +184,7 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: _See = l
     process = other_processes.observed(then, _with_frameworks(frameworks, process))
     names = partial(other_processes.names, then, process.promises)
     try:
-        return decide(asked, then, process, names, frameworks=frameworks, restart=host() == "kernel")
+        return decide(asked, then, process, names, frameworks=frameworks, restart=process_kind() == "kernel")
     except Refused as error:
         error.retryable = gpus()
         raise
@@ -259,7 +259,7 @@ def anew(snapshot: Snapshot) -> ProcessState:
 
 def _undone(plan: Plan) -> str:
     """Return that an applied plan is not in force, and why; empty where it is."""
-    changed = RUNTIME.changed() if plan.judged and plan.asked.requests and not plan.acts_on_nothing else ()
+    changed = RUNTIME.changed_settings() if plan.judged and plan.asked.requests and not plan.acts_on_nothing else ()
     return f"`{plan.asked}` was asked for, and is not in force: {', '.join(changed)}." if changed else ""
 
 
@@ -295,7 +295,7 @@ _said_of_workers = False
 
 
 def of_workers(policy: str, plan: Plan, frameworks: Frameworks) -> Iterator[Message]:
-    """Give a note, once, on the programs that a limit which a user has just asked for does not reach."""
+    """Yield a note, once, on the programs that a user's new limit does not reach."""
     global _said_of_workers
     limits = Policy(tuple(request for request in parser.parse(policy).memory if request.limited))
     alone = frameworks == "tensorflow"
@@ -306,8 +306,8 @@ def of_workers(policy: str, plan: Plan, frameworks: Frameworks) -> Iterator[Mess
             "Nothing limits {names} in the programs and spawned workers that this {here} starts: call `{call}` in "
             "them, use `IsolatedExecutor`, or write `!tfgpu run`. A process that is forked after TensorFlow's import "
             "can use no GPU.",
-            names=listed(names),
-            here=here(),
+            names=format_list(names),
+            here=noun(),
             call=f'tfgpu_magic.apply("{limits}")' if alone else f'tfgpu_magic.apply("{limits}", frameworks="all")',
         )
 
@@ -359,7 +359,7 @@ def _plan_now(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, *, wait
     names = partial(other_processes.names, snapshot, process.promises)
     made = _plan(asked, frameworks, snapshot, process, names)
     if waits and (passed := promises.notes(made.devices, process.promises, names)):
-        raise Refused(in_lines(passed), retryable=_attainable(asked, frameworks, snapshot, process))
+        raise Refused(join_lines(passed), retryable=_attainable(asked, frameworks, snapshot, process))
     return made
 
 

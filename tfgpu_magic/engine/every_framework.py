@@ -10,7 +10,7 @@ from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.registry import Framework
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.ground import TENSORFLOW
-from tfgpu_magic.ground.message import listed, msg
+from tfgpu_magic.ground.message import format_list, msg
 from tfgpu_magic.policy.plan import FrameworkPlan, FrameworkState, Plan
 from tfgpu_magic.policy.policy import Memory, Policy
 from tfgpu_magic.policy.process_state import ProcessState, Stage
@@ -18,7 +18,7 @@ from tfgpu_magic.policy.process_state import ProcessState, Stage
 
 def states(process: ProcessState) -> tuple[FrameworkState, ...]:
     """Return the frameworks that are installed and can be told what they may take: as they are, or in a new process."""
-    imported, environment = registry.imported(), RUNTIME.environment_for_children()
+    imported, environment = registry.imported_names(), RUNTIME.environment_for_children()
     return tuple(
         FrameworkState(
             name=one.name,
@@ -29,11 +29,11 @@ def states(process: ProcessState) -> tuple[FrameworkState, ...]:
             allocator="" if process.anew else one.allocator(),
             grows_by=one.grows_by,
             imported=one.name in imported,
-            on_cpu=one.on_cpu(),
+            on_cpu=one.is_cpu_only(),
             fixed=_is_fixed(one),
             since=one.since,
         )
-        for one in registry.limited()
+        for one in registry.limitable()
     )
 
 
@@ -45,7 +45,7 @@ def _held(framework: Framework) -> Mapping[str, int]:
 
 def needed() -> bool:
     """Return whether a framework beside TensorFlow is installed."""
-    return bool(registry.limited())
+    return bool(registry.limitable())
 
 
 def growth() -> dict[str, str]:
@@ -54,17 +54,17 @@ def growth() -> dict[str, str]:
 
 
 def _is_fixed(framework: Framework) -> bool:
-    """Tell whether a framework cannot be told anything any more."""
+    """Return whether a framework cannot be told anything any more."""
     return framework.fixed_once_used and framework.stage() in (Stage.READY, Stage.LISTED)
 
 
 def tell(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) -> Iterator[Refused]:
-    """Tell the frameworks that are imported what variables cannot tell them any more, where it differs from before.
+    """Set in the imported frameworks what variables no longer set, if it differs from before.
 
     It gives the error of each that rejects it.
     """
     now, then = ({part.framework: part for part in some} for some in (parts, before))
-    for framework in registry.limited():
+    for framework in registry.limitable():
         part = now.get(framework.name, FrameworkPlan(framework=framework.name))
         if part.tells_the_same(then.get(framework.name)):
             continue
@@ -80,7 +80,7 @@ def standing(plan: Plan) -> str:
     """Return one sentence on what an applied plan does for every framework."""
     tensorflow = [TENSORFLOW] if registry.installed("tensorflow") else []
     there = [*([] if plan.hidden else tensorflow), *(part.framework for part in plan.parts or ())]
-    names = listed(there) if there else "every framework"
+    names = format_list(there) if there else "every framework"
     if not plan.asked_of_all.requests and not plan.asked.requests:
         return f"No policy is set: the defaults of {names} hold."
     asked = of_all(plan.asked, plan.asked_of_all)
@@ -103,8 +103,8 @@ def of_all(own: Policy, others: Policy) -> Policy:
 
 def left_out(plan: Plan) -> str:
     """Return a sentence on the installed frameworks that a policy for TensorFlow alone leaves out; else nothing."""
-    there = [one.name for one in registry.limited()]
+    there = [one.name for one in registry.limitable()]
     if plan.parts or plan.asked.of_any_framework or not there:
         return ""
     take = "takes what it wants" if len(there) == 1 else "take what they want"
-    return f"`{plan.asked}` is for TensorFlow alone: {listed(there)} {take}. A `limit` is for every framework."
+    return f"`{plan.asked}` is for TensorFlow alone: {format_list(there)} {take}. A `limit` is for every framework."

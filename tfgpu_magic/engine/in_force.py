@@ -17,8 +17,8 @@ from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import import_hook
 from tfgpu_magic.frameworks.runtime import RUNTIME, others_use_cuda
 from tfgpu_magic.frameworks.tensorflow import devices
-from tfgpu_magic.ground.host import here, host
 from tfgpu_magic.ground.message import RESTART
+from tfgpu_magic.ground.process_kind import noun, process_kind
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.machine.see import look
@@ -43,7 +43,7 @@ _waiting: list[tuple[Device, tuple[str, ...]]] = []
 
 
 def after_cell() -> None:
-    """Have the frameworks do what could not be done before a cell's own code ran, and tell what is not in force."""
+    """Set in the frameworks what could not be set before a cell's own code ran, and print what is not in force."""
     plan = RUNTIME.plan
     if plan is None or (plan is _begun and not _waiting and not plan.parts):
         return
@@ -54,7 +54,7 @@ def after_cell() -> None:
 
 
 def tell(*, driver: bool = True) -> None:
-    """Tell the user what is not in force of what was asked, where it is seen; nothing twice. It never fails.
+    """Print which part of a policy is not in force, where the user sees it; nothing twice. It never fails.
 
     Args:
         driver: whether the driver may be asked, which takes a tenth of a second, and a second and a half if it hangs.
@@ -76,7 +76,7 @@ def _compare_settings(plan: Plan) -> None:
     stage = devices.current_stage()
     if stage not in (Stage.READY, Stage.POISONED):
         return
-    undone = not RUNTIME.differs_by_driver and RUNTIME.changed()
+    undone = not RUNTIME.differs_by_driver and RUNTIME.changed_settings()
     if undone:
         _tell(", ".join(undone), _UNDONE, key=str(plan.asked))
     if stage is Stage.READY:
@@ -89,7 +89,7 @@ def _compare_settings(plan: Plan) -> None:
 def _compare_memory() -> None:
     """Compare the driver's figures of the GPUs on which TensorFlow has taken its limit since the last time."""
     global _waiting
-    if taken := [device for device, names in _waiting if devices.allocated(names)]:
+    if taken := [device for device, names in _waiting if devices.has_allocated(names)]:
         _waiting = [one for one in _waiting if one[0] not in taken]
         _compared.update(str(device.gpu.uuid) for device in taken)
         snapshot = look()
@@ -100,7 +100,7 @@ def _compare_memory() -> None:
 def _compare_others(plan: Plan) -> None:
     registry: Any = sys.modules.get("tfgpu_magic.frameworks.registry")
     labels = {device.gpu.uuid: device.gpu.label for device in plan.devices}
-    for name, limits in registry.changed(plan.parts or ()).items() if registry else ():
+    for name, limits in registry.changed_limits(plan.parts or ()).items() if registry else ():
         for uuid, size in limits.items():
             most = rounded(size) if size else "all"
             _tell(f"{name} may take {most} of GPU {labels.get(uuid, uuid)}", _UNDONE)
@@ -109,7 +109,7 @@ def _compare_others(plan: Plan) -> None:
 @functools.cache
 def tell_at_exit() -> None:
     """Do so at the end of this process, if it is a program, without the driver: no end is to wait for it."""
-    if host() == "program":
+    if process_kind() == "program":
         atexit.register(tell, driver=False)
 
 
@@ -121,21 +121,21 @@ def _tell(why: str, remedy: str, *, key: str = "") -> None:
     if (key or why) not in _told:
         _told.add(key or why)
         most = f" The most that is allowed here is {RUNTIME.ceiling.named}." if RUNTIME.ceiling else ""
-        not_so = f"{RUNTIME.named} is NOT in force: {why}.{most}"
+        not_so = f"{RUNTIME.policy_noun} is NOT in force: {why}.{most}"
         import_hook.warn(f"{import_hook.SPEAKER}: {not_so} To have it, {remedy}, and {_again()}.")
 
 
 def _again() -> str:
     """Return what begins anew with the policy."""
     plan = RUNTIME.current
-    if host() != "kernel" or plan.configured:
-        return f"start the {here()} again"
+    if process_kind() != "kernel" or plan.configured:
+        return f"start the {noun()} again"
     magic = "gpu" if plan.asked_of_all.asks_the_same(plan.asked) else "tf_gpu"
     return f"restart: `%{magic} {plan.asked} {RESTART}`"
 
 
 def _judge(device: Device, snapshot: Snapshot) -> None:
-    """Tell if this process holds less of a GPU than its limit, or far more than that and CUDA's libraries.
+    """Print if this process holds less of a GPU than its limit, or far more than that and CUDA's libraries.
 
     TensorFlow shrinks a limit for which less is free by a tenth, as often as it takes: then less than a tenth is left.
     """
@@ -145,7 +145,7 @@ def _judge(device: Device, snapshot: Snapshot) -> None:
     if held is None or gpu.free is None or gpu.total is None:
         return
     limit = sum(device.limits)
-    counted = f"the driver counts {rounded(held)} of GPU {gpu.label} for this {here()}, its CUDA context included"
+    counted = f"the driver counts {rounded(held)} of GPU {gpu.label} for this {noun()}, its CUDA context included"
     if held < limit or (held < limit + LEAST_CONTEXT and gpu.free < max(device.limits) // 10):
         why = f"TensorFlow took less than {rounded(limit)}, as less was free: {counted}"
         others = sorted((row for row in rows if row.pid != os.getpid() and row.held), key=lambda row: -(row.held or 0))

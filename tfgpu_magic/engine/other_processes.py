@@ -11,7 +11,7 @@ from tfgpu_magic.claims.allocation import promises
 from tfgpu_magic.claims.ledger import LEDGER, LOCK_TIMEOUT
 from tfgpu_magic.errors import MonitorError, Refused
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.ground import TENSORFLOW, host, phrases
+from tfgpu_magic.ground import TENSORFLOW, phrases, process_kind
 from tfgpu_magic.ground.message import msg
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import ReportFiles
@@ -20,7 +20,7 @@ from tfgpu_magic.policy.process_state import Stage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tfgpu_magic.claims.claim import Page
+    from tfgpu_magic.claims.claim import LedgerState
     from tfgpu_magic.ground.report import Report
     from tfgpu_magic.ground.snapshot import Snapshot
     from tfgpu_magic.policy.plan import Plan
@@ -81,34 +81,36 @@ def decided(
     try:
         while made is None:
             reports = _reports()
-            with contextlib.suppress(Unnamed), LEDGER.turn() as page:
+            with contextlib.suppress(Unnamed), LEDGER.transaction() as page:
                 beside = _beside(process, page, snapshot, reports)
                 made = decide(beside, known)
                 if not page.locked:
                     made = replace(made, notes=(*made.notes, msg(_UNLOCKED, seconds=f"{LOCK_TIMEOUT:g}")))
-                if not host.in_worker:  # else its caller's call has the claim
+                if not process_kind.in_worker:  # else its caller's call has the claim
                     imported = {one.name for one in process.frameworks if one.imported}
                     imported |= set() if process.stage is Stage.ABSENT else {TENSORFLOW}
-                    before = page.have(LEDGER.slot, RUNTIME.with_others(made).claims(imported))
+                    before = page.set_own(LEDGER.slot, RUNTIME.with_other_frameworks(made).claims(imported))
             if made is None:
                 known.found = names(snapshot, beside.promises)
         try:
             yield made
         except BaseException:
-            with LEDGER.turn() as page:
-                page.have(LEDGER.slot, {} if before is None else before.had)
+            with LEDGER.transaction() as state:
+                state.set_own(LEDGER.slot, {} if before is None else before.had)
             raise
     finally:
         LEDGER.deciding.pop()
-    host.announce()
+    process_kind.announce()
 
 
 _UNLOCKED = "Another process of yours kept the ledger of claims for {seconds} s. What it asks for is not counted."
 
 
-def _beside(process: ProcessState, page: Page, snapshot: Snapshot, reports: Mapping[int, Report]) -> ProcessState:
+def _beside(
+    process: ProcessState, state: LedgerState, snapshot: Snapshot, reports: Mapping[int, Report]
+) -> ProcessState:
     """Return the state of a process with what others have picked, and may yet take, of these GPUs."""
-    others = page.of_others(LEDGER.slot)
+    others = state.other_claims(LEDGER.slot)
     picks = Counter(gpu for claim in others if claim.kind == "policy" for gpu in claim.had)
     picks.update(process.claims)
     return process._replace(claims=picks, promises=promises(snapshot, others, reports))
@@ -132,5 +134,5 @@ def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str
 
     holding = {process.pid for process in snapshot.processes}
     waiting = {promise.pid for promise in promises if promise.pid is not None} - holding
-    found = fetch.owners(snapshot, waiting, call=host.in_worker)  # what called it is this notebook to its user
-    return {pid: phrases.plain(owner.text, longest=120) for pid, owner in found.items()}
+    found = fetch.owners(snapshot, waiting, call=process_kind.in_worker)  # what called it is this notebook to its user
+    return {pid: phrases.clean(owner.text, longest=120) for pid, owner in found.items()}

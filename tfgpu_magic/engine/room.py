@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.errors import Refused, Room
 from tfgpu_magic.frameworks import import_hook
-from tfgpu_magic.ground import host, phrases
+from tfgpu_magic.ground import phrases, process_kind
 from tfgpu_magic.ground.answer import Document
-from tfgpu_magic.ground.host import Waits
-from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
+from tfgpu_magic.ground.message import Message, join_lines, msg, paragraph
+from tfgpu_magic.ground.process_kind import RoomWait
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tfgpu_magic.claims.claim import Page
+    from tfgpu_magic.claims.claim import LedgerState
 
 T = TypeVar("T")
 _Show: TypeAlias = Callable[[Message], object]
@@ -66,7 +66,7 @@ class ProgressDisplay:
             return
         self._message, document = message, Document(*str(message).splitlines())
         if self._shell is None:
-            import_hook.tell(document.text())
+            import_hook.notify(document.text())
         elif not self.live:
             print(document, flush=True)
         else:
@@ -88,10 +88,10 @@ class Wait:
     def __init__(
         self, limit: float | None = None, show: _Show | None = None, *, job: bool = False, any_gpu: bool = False
     ) -> None:
-        display = ProgressDisplay(host.shell())
+        display = ProgressDisplay(process_kind.shell())
         self.limit, self._show = limit, show or display.show_now
         self._job, self._live, self._any_gpu = job, display.live and not job, any_gpu
-        self._waits: Waits | None = None
+        self._waits: RoomWait | None = None
         self._begun = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -114,23 +114,23 @@ class Wait:
             Refused: it has taken as long as it may.
         """
         before, gpus, now = self._waits, tuple(why.retryable), time.time()
-        waits = before or Waits(since=now, until=None if self.limit is None else now + self.limit)
+        waits = before or RoomWait(since=now, until=None if self.limit is None else now + self.limit)
         left = TRY_EVERY if self.limit is None else self._begun + self.limit - time.monotonic()
         if before is None or gpus != before.gpus:
             needs = next(iter(why.retryable.values()), None)
             self._waits = waits._replace(gpus=gpus, needs=needs, any_gpu=self._any_gpu and len(gpus) > 1)
             self._report(self._waits)
-        LEDGER.want(gpus)
+        LEDGER.note_wanted(gpus)
         if self.limit is not None and left <= 0:
             over = msg("There was no room within {time}.", time=phrases.seconds(self.limit))
-            reason = in_a_row([over, why.reason.alone]).then(why.reason.ways)
+            reason = paragraph([over, why.reason.without_next]).with_next(why.reason.ways)
             raise Refused(reason, verdict=why.verdict, retryable=why.retryable)
         if before is None or self._live:
-            head = in_a_row([self._head(waits, left), _ENDS])
-            self._show(in_lines([head, why.reason.alone, _ORDER if self.limit else None]))
+            head = paragraph([self._head(waits, left), _ENDS])
+            self._show(join_lines([head, why.reason.without_next, _ORDER if self.limit else None]))
         return min(left, TRY_EVERY)
 
-    def _head(self, waits: Waits, left: float) -> Message:
+    def _head(self, waits: RoomWait, left: float) -> Message:
         begun = phrases.clock(waits.since)
         if self.limit is None or waits.until is None:
             return msg("Waiting for room since {since}.", since=begun)
@@ -139,10 +139,10 @@ class Wait:
         end = phrases.clock(waits.until)
         return msg("Waiting for room since {since}{bar} until {end} at the latest.", since=begun, bar=bar, end=end)
 
-    def _report(self, waits: Waits | None) -> None:
+    def _report(self, waits: RoomWait | None) -> None:
         if not self._job:
-            host.waits = waits
-            host.announce()
+            process_kind.room_wait = waits
+            process_kind.announce()
 
 
 def wait_for(attempt: Callable[[], T], check: Callable[[], object], gpus: Room, by: Wait) -> T:
@@ -162,8 +162,8 @@ def wait_for(attempt: Callable[[], T], check: Callable[[], object], gpus: Room, 
         while True:
             try:
                 with _interruptible():
-                    with LEDGER.turn() as page:
-                        first = is_first(page, number, gpus)
+                    with LEDGER.transaction() as state:
+                        first = is_first(state, number, gpus)
                     check()
                 if first:
                     return attempt()
@@ -176,21 +176,23 @@ def wait_for(attempt: Callable[[], T], check: Callable[[], object], gpus: Room, 
                 time.sleep(wait.go_on(why))
 
 
-def is_first(page: Page, number: int, gpus: Collection[str]) -> bool:
+def is_first(state: LedgerState, number: int, gpus: Collection[str]) -> bool:
     """Renew a claim to one of these GPUs, and return whether nobody who came first waits for one of them.
 
     It has to be called at least every `claim.ABSENT` seconds: else the claim is passed over.
     """
-    page.request(number, gpus)
-    return host.in_worker or not page.waits_behind(number, gpus)  # which may wait for the call that this process runs
+    state.request(number, gpus)
+    return process_kind.in_worker or not state.waits_behind(
+        number, gpus
+    )  # which may wait for the call that this process runs
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Have an interrupt end the wait as a refusal does, if there is a cell below which that is shown."""
+    """Make an interrupt end the wait as a refusal does, if there is a cell below which that is shown."""
     try:
         yield
     except KeyboardInterrupt:
-        if host.shell() is None:  # a program may handle it
+        if process_kind.shell() is None:  # a program may handle it
             raise
         raise Refused("The wait for room was interrupted.") from None

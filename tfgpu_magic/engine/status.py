@@ -9,7 +9,7 @@ from tfgpu_magic.engine import other_processes
 from tfgpu_magic.frameworks import self_report
 from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.answer import Answer, Part, gpus, headline, processes, sentence
-from tfgpu_magic.ground.host import here
+from tfgpu_magic.ground.process_kind import noun
 from tfgpu_magic.policy import promises
 from tfgpu_magic.policy.process_state import ProcessState
 from tfgpu_magic.tell import fetch
@@ -45,14 +45,14 @@ class Status(Answer):
     def _parts(self) -> Iterable[Part | Message | str]:
         table = self.table
         if table.error:
-            yield headline(phrases.plain(table.error, longest=400))
+            yield headline(phrases.clean(table.error, longest=400))
             if table.absent:
                 yield sentence(phrases.TRY, phrases.TRY_COMMAND)
         else:
             yield gpus(table, self.here)
             if table.processes:
                 yield processes(table)
-            yield from phrases.no_holders(table)
+            yield from phrases.no_processes(table)
         yield from phrases.remarks(table)
 
 
@@ -77,4 +77,4 @@ def status(timeout: float = 1.5) -> Status:
 
 def shown(table: Table) -> Status:
     """Make the result of `%tf_gpu` from a table."""
-    return Status(table, here())
+    return Status(table, noun())

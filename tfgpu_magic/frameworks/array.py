@@ -34,6 +34,6 @@ class Array(NamedTuple):
     captured: bool = False
 
 
-def allocated(size: int, unit: int) -> int:
+def round_up(size: int, unit: int) -> int:
     """Return the bytes that an allocator takes for an array, which it rounds up to whole units."""
     return -(size // -unit) * unit

@@ -104,7 +104,7 @@ class Framework:
         """Reset its counters of peaks; what its own functions tell of them stays."""
 
     def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
-        """Have the resets of others done by `between`, from its import on; called often, always with that function."""
+        """Run other code's resets through `between`, from the import on; called often, always with that function."""
         if self.counters is not None:
             self._between = between
             import_hook.call_at_import(self._share, self.module)
@@ -122,7 +122,7 @@ class Framework:
         return ()
 
     def give_back(self) -> Mapping[str, int]:
-        """Give back what it keeps and no array uses; return the bytes that went back, by the UUID of each GPU."""
+        """Free what it keeps and no array uses; return the bytes that were freed, by the UUID of each GPU."""
         return {}
 
     def allocator(self) -> str:
@@ -130,26 +130,26 @@ class Framework:
         return ""
 
     def after_cell(self) -> None:
-        """Do what could not be done before a cell's own code ran; it is called after each cell."""
+        """Set what could not be set before a cell's own code ran; called after each cell."""
 
     def version(self) -> tuple[int, ...]:
-        """Return the version that is installed, of one beside TensorFlow that can be told what it may take; else ()."""
+        """Return the installed version of a framework beside TensorFlow that can be limited; else ()."""
         return installed(self.package) if self.package else ()
 
     def plan(self, wanted: FrameworkPlan, state: FrameworkState) -> FrameworkPlan:  # noqa: ARG002
-        """Decide what is done about what is wanted of it, GPU by GPU. Pure.
+        """Return the plan for this framework, GPU by GPU. Pure.
 
         Raises:
             Refused: it has taken more than it is to have, or cannot be told.
         """
         return FrameworkPlan(framework=self.name)
 
-    def on_cpu(self) -> bool:
+    def is_cpu_only(self) -> bool:
         """Return whether it has no GPU in this process, and never will."""
         return False
 
     def configure(self, part: FrameworkPlan) -> None:
-        """Tell it, where it is imported, what variables cannot tell it any more; it is not started for that."""
+        """Set by its own API, if it is imported, what variables no longer set; it is not started for that."""
 
 
 _found: dict[str, tuple[int, ...]] = {}

@@ -33,23 +33,23 @@ class Counters:
         self._others: dict[Hashable, dict[Path, int]] = {}
 
     @property
-    def tell(self) -> Callable[..., Any]:
+    def stats_function(self) -> Callable[..., Any]:
         """The function that tells what is counted of a pool, with the peaks since the last reset by anybody."""
         return self._functions()[0]
 
-    def before(self, path: Path, *of: Any) -> int:
+    def earlier_peak(self, path: Path, *of: Any) -> int:
         """Return the highest peak of a pool before our resets, and since the last one of others."""
         return self._others.get(self._pool(*of), {}).get(path, 0)
 
     def reset(self, *of: Any) -> None:
         """Reset a pool's peaks; the library's own functions tell the same of them as before."""
         others = self._others.setdefault(self._pool(*of), {})
-        for path, figures in _with_peak(self.tell(*of)):
+        for path, figures in _with_peak(self.stats_function(*of)):
             others[path] = max(figures["peak"], others.get(path, 0))
         self._functions()[1](*of)
 
     def share(self, between: Callable[[Callable[[], None]], None]) -> None:
-        """Have the resets of others done by a function, and keep from them that there are ours."""
+        """Run other code's resets through a function, and hide our own resets from it."""
         first = self._holders()[0]
         if (self._wrapped is not None and self._wrapped is first) or not hasattr(first, self._names[0]):
             return
@@ -83,7 +83,7 @@ class Counters:
 
 
 def _with_peak(told: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, int]]]:
-    """Give each set of figures that has a peak, with its path."""
+    """Yield each set of figures that has a peak, with its path."""
     if isinstance(told, dict):
         if isinstance(told.get("peak"), int):
             yield path, told

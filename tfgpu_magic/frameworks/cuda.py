@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from tfgpu_magic.ground.child_process import PACKAGES, ChildProcess, any_hangs
 
 LIBRARY = "libcuda.so.1"
-_CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.frameworks.cuda import answer; answer()"
+_CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.frameworks.cuda import print_visible; print_visible()"
 
 NOT_INITIALISED = 3
 """What every call answers before `cuInit`, and in a child that was forked after it: CUDA_ERROR_NOT_INITIALIZED."""
@@ -33,7 +33,7 @@ _probes: dict[tuple[tuple[str, str], ...], ChildProcess] = {}
 """The processes that have not answered yet, by their environment."""
 
 
-def loaded() -> ctypes.CDLL | None:
+def loaded_library() -> ctypes.CDLL | None:
     """Return the driver library, if something in this process has loaded it already."""
     global _library  # once loaded, it stays; to open it anew takes longer than most calls
     if _library is None:
@@ -42,18 +42,18 @@ def loaded() -> ctypes.CDLL | None:
     return _library
 
 
-def initialised() -> bool:
-    """Tell whether `cuInit` was called in this process, so that `CUDA_VISIBLE_DEVICES` has no effect any more."""
-    library = loaded()
+def is_initialised() -> bool:
+    """Return whether `cuInit` was called in this process, so that `CUDA_VISIBLE_DEVICES` has no effect any more."""
+    library = loaded_library()
     return library is not None and library.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALISED
 
 
-def shown() -> tuple[str, ...]:
+def visible_gpus() -> tuple[str, ...]:
     """Return the UUIDs of the GPUs that CUDA shows this process, in its order; none while it is not initialised."""
     return tuple(_uuid(*one) for one in _devices())
 
 
-def by_pci() -> dict[str, str]:
+def uuids_by_pci() -> dict[str, str]:
     """Return the UUIDs of the same GPUs by PCI bus id, in lower case, as TensorFlow describes them."""
     pci = ctypes.create_string_buffer(32)
     found: dict[str, str] = {}
@@ -63,27 +63,27 @@ def by_pci() -> dict[str, str]:
     return found
 
 
-def pools() -> dict[str, int]:
+def pool_sizes() -> dict[str, int]:
     """Return the bytes that each GPU's default memory pool holds, by UUID: of the GPUs that have a context here."""
-    return {_uuid(*one): _reserved(one[0], _pool(*one)) for one in _active()}
+    return {_uuid(*one): _reserved(one[0], _pool(*one)) for one in _devices_in_use()}
 
 
 def give_back() -> dict[str, int]:
-    """Have each GPU's default memory pool give back to the driver what is not in use; return the bytes, by UUID.
+    """Free what each GPU's default memory pool holds and does not use; return the bytes, by UUID.
 
     It waits for all work of the GPU first, as only then the driver knows what is free. Whatever is in use stays where
     it is, so other threads may go on; only a CUDA graph that one of them records meanwhile is lost. GPUs without a
     context in this process are left alone, and so are those that fail.
     """
-    return {_uuid(*one): _trim(*one) for one in _active()}
+    return {_uuid(*one): _trim(*one) for one in _devices_in_use()}
 
 
-def contexts() -> tuple[str, ...]:
+def gpus_in_use() -> tuple[str, ...]:
     """Return the UUIDs of the GPUs on which something in this process holds a CUDA context."""
-    return tuple(_uuid(*one) for one in _active())
+    return tuple(_uuid(*one) for one in _devices_in_use())
 
 
-def shown_with(environment: Mapping[str, str], *, timeout: float = CUDA_TIMEOUT) -> tuple[str, ...] | None:
+def visible_gpus_with(environment: Mapping[str, str], *, timeout: float = CUDA_TIMEOUT) -> tuple[str, ...] | None:
     """Return the UUIDs of the GPUs that CUDA would show a process with this environment; None if not known in time.
 
     A throwaway process calls CUDA, so that this one stays untouched. A slow one goes on, and the next call with the
@@ -97,7 +97,7 @@ def shown_with(environment: Mapping[str, str], *, timeout: float = CUDA_TIMEOUT)
             _probes[question] = ChildProcess(["-c", _CODE, PACKAGES], env=environment)
         out = _probes[question].answer(timeout)[0]
     except OSError:  # a TimeoutError is one
-        if question in _probes and _probes[question].done:
+        if question in _probes and _probes[question].has_ended:
             _probes.pop(question, None)
         return None
     _probes.pop(question, None)
@@ -109,14 +109,14 @@ def shown_with(environment: Mapping[str, str], *, timeout: float = CUDA_TIMEOUT)
 
 def _devices() -> list[tuple[ctypes.CDLL, ctypes.c_int]]:
     """Return the driver library with each device that it shows; none while nothing has loaded it."""
-    library, count = loaded(), ctypes.c_int()
+    library, count = loaded_library(), ctypes.c_int()
     if library is None or library.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return []
     devices = [ctypes.c_int() for _ in range(count.value)]
     return [(library, d) for ordinal, d in enumerate(devices) if library.cuDeviceGet(ctypes.byref(d), ordinal) == 0]
 
 
-def _active() -> list[tuple[ctypes.CDLL, ctypes.c_int]]:
+def _devices_in_use() -> list[tuple[ctypes.CDLL, ctypes.c_int]]:
     """Return the same of the devices on which this process has a context."""
     flags, active = ctypes.c_uint(), ctypes.c_int()
     return [
@@ -144,7 +144,7 @@ def _reserved(library: ctypes.CDLL, pool: ctypes.c_void_p) -> int:
 
 
 def _trim(library: ctypes.CDLL, device: ctypes.c_int) -> int:
-    """Have a device's default pool give back what is not in use; return the bytes."""
+    """Free what a device's default pool holds and does not use; return the bytes."""
     pool = _pool(library, device)
     before = _reserved(library, pool)
     if not (before and _synchronise(library, device)):
@@ -153,27 +153,27 @@ def _trim(library: ctypes.CDLL, device: ctypes.c_int) -> int:
     return max(0, before - _reserved(library, pool))  # another thread may have taken some meanwhile
 
 
-def free() -> dict[str, int]:
+def free_sizes() -> dict[str, int]:
     """Return the bytes that each GPU has free, by UUID: of the GPUs that have a context here."""
-    return {_uuid(*one): size for one in _active() if (size := _free(*one)) is not None}
+    return {_uuid(*one): size for one in _devices_in_use() if (size := _free(*one)) is not None}
 
 
 def _free(library: ctypes.CDLL, device: ctypes.c_int) -> int | None:
     size, total = ctypes.c_size_t(), ctypes.c_size_t()
-    with _in_context(library, device) as current:
+    with _context(library, device) as current:
         known = current and library.cuMemGetInfo_v2(ctypes.byref(size), ctypes.byref(total)) == 0
     return size.value if known else None
 
 
 def _synchronise(library: ctypes.CDLL, device: ctypes.c_int) -> bool:
-    """Wait for all work of a device that has a context; tell whether that succeeded."""
-    with _in_context(library, device) as current:
+    """Wait for all work of a device that has a context; return whether that succeeded."""
+    with _context(library, device) as current:
         return current and bool(library.cuCtxSynchronize() == 0)
 
 
 @contextlib.contextmanager
-def _in_context(library: ctypes.CDLL, device: ctypes.c_int) -> Iterator[bool]:
-    """Have a device's context be this thread's current one in a block; give whether it is."""
+def _context(library: ctypes.CDLL, device: ctypes.c_int) -> Iterator[bool]:
+    """Make a device's context this thread's current one in a block; yield whether that worked."""
     context = ctypes.c_void_p()
     if library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) != 0:
         yield False
@@ -203,10 +203,10 @@ def _uuid(library: ctypes.CDLL, device: ctypes.c_int) -> str:
     return uuid if failed else _uuids.setdefault(device.value, uuid)
 
 
-def answer() -> None:
+def print_visible() -> None:
     """Print what CUDA shows this process, which is the throwaway one."""
     start()
-    print(json.dumps(shown()))
+    print(json.dumps(visible_gpus()))
 
 
 def start() -> int:
@@ -220,7 +220,7 @@ def start() -> int:
 
 def version() -> tuple[int, int] | None:
     """Return the newest version of CUDA that the driver serves; None while its library is not loaded."""
-    library, number = loaded(), ctypes.c_int()
+    library, number = loaded_library(), ctypes.c_int()
     if library is None or library.cuDriverGetVersion(ctypes.byref(number)) != 0:
         return None
     return number.value // 1000, number.value % 1000 // 10
@@ -228,7 +228,7 @@ def version() -> tuple[int, int] | None:
 
 def make_context(ordinal: int) -> int:
     """Make a GPU's CUDA context in this process, a throwaway one, which holds it to its end; return CUDA's code."""
-    library = loaded()
+    library = loaded_library()
     return (
         NOT_INITIALISED
         if library is None
@@ -236,9 +236,9 @@ def make_context(ordinal: int) -> int:
     )
 
 
-def name(code: int) -> str:
+def error_name(code: int) -> str:
     """Return the name of one of CUDA's codes: ``CUDA_ERROR_NO_DEVICE``; its number where the driver knows none."""
-    library, text = loaded(), ctypes.c_char_p()
+    library, text = loaded_library(), ctypes.c_char_p()
     if library is None or library.cuGetErrorName(code, ctypes.byref(text)) != 0 or text.value is None:
         return f"CUDA error {code}"
     return text.value.decode(errors="replace")

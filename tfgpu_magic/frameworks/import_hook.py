@@ -24,7 +24,7 @@ _waiting: dict[str, list[Callable[[], None]]] = {}
 
 
 def call_at_import(do: Callable[[], None], module: str = "tensorflow") -> None:
-    """Have a function called at a module's import, after those that were given before; now, if it is imported.
+    """Call a function at a module's import, after those that were given before; now, if it is imported.
 
     The same function is called once, however often it is given.
     """
@@ -86,11 +86,11 @@ class _Loader:
 def _call(module: str) -> None:
     waiting = _waiting.get(module, [])
     while waiting:
-        _guarded(waiting[0], module)
+        _call_safely(waiting[0], module)
         del waiting[0]
 
 
-def _guarded(do: Callable[[], None], module: str) -> None:
+def _call_safely(do: Callable[[], None], module: str) -> None:
     try:
         do()
     except Exception as error:  # whatever it is, the user's import must go on
@@ -117,13 +117,13 @@ def warn(text: str) -> None:
     _print(text, sys.stderr)
 
 
-def tell(text: str) -> None:
-    """Print what a user should know where that is seen: below the cell, or beside a program's errors."""
-    _print(f"{SPEAKER}: {text}", sys.stdout if in_a_cell() else sys.stderr)
+def notify(text: str) -> None:
+    """Print a note for the user where it is seen: below the cell, or beside a program's errors."""
+    _print(f"{SPEAKER}: {text}", sys.stdout if is_in_ipython() else sys.stderr)
 
 
-def in_a_cell() -> bool:
-    """Tell whether this code runs in IPython: only there may a text be printed, a program's output is its own."""
+def is_in_ipython() -> bool:
+    """Return whether this code runs in IPython: only there may a text be printed, a program's output is its own."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and ipython.get_ipython() is not None
 

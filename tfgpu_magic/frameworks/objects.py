@@ -25,14 +25,14 @@ def classes(kind: type) -> tuple[type, ...]:
     return _mro(kind)  # type: ignore[no-any-return]
 
 
-def derives(kind: type, base: type) -> bool:
-    """Tell whether a class is another one or derived from it; a class may have code of its own for `==`."""
+def is_subclass(kind: type, base: type) -> bool:
+    """Return whether a class is another one or derived from it; a class may have code of its own for `==`."""
     return any(one is base for one in classes(kind))
 
 
 def is_a(thing: object, kind: type) -> bool:
-    """Tell whether an object is of a class; `isinstance` would ask the object, too, what its class is."""
-    return derives(type(thing), kind)
+    """Return whether an object is of a class; `isinstance` would ask the object, too, what its class is."""
+    return is_subclass(type(thing), kind)
 
 
 def class_name(kind: type) -> str:
@@ -45,7 +45,7 @@ def class_attributes(kind: type) -> Mapping[str, Any]:
     return _dict(kind)  # type: ignore[no-any-return]
 
 
-def derived_from(base: type) -> list[type]:
+def subclasses(base: type) -> list[type]:
     """Return a class and all that are derived from it."""
     found = {id(base): base}  # by their ids: a class may have no hash
     waiting = [base]
@@ -57,12 +57,12 @@ def derived_from(base: type) -> list[type]:
     return list(found.values())
 
 
-def of_module(module: str, name: str) -> Any:
+def lookup(module: str, name: str) -> Any:
     """Return what a module has by a name; None where it is not imported, or has none."""
     return getattr(sys.modules.get(module), name, None)
 
 
-def of_kinds(objects: Sequence[object], kinds: Container[int]) -> Iterator[object]:
+def filter_kinds(objects: Sequence[object], kinds: Container[int]) -> Iterator[object]:
     """Return those of very many objects whose classes have one of these ids."""
     return compress(objects, map(kinds.__contains__, map(id, map(type, objects))))
 
@@ -103,21 +103,21 @@ def items(names: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def has_property(kind: type, name: str) -> bool:
-    """Tell whether a class has a property of that name."""
+    """Return whether a class has a property of that name."""
     for one in classes(kind):
         if name in class_attributes(one):
             return type(class_attributes(one)[name]) is property
     return False
 
 
-def is_users(kind: type) -> bool:
-    """Tell whether a class is the user's own, and not of Python or of a package that is installed."""
+def is_users_class(kind: type) -> bool:
+    """Return whether a class is the user's own, and not of Python or of a package that is installed."""
     module = class_attributes(kind).get("__module__")
     return type(module) is str and is_users_module(module)
 
 
 def is_users_module(name: str) -> bool:
-    """Tell whether a module is the user's own, by its name."""
+    """Return whether a module is the user's own, by its name."""
     return _is_users_package(name.partition(".")[0])
 
 

@@ -86,7 +86,6 @@ class SharedPeaks:
         return counters
 
     def _read(self) -> Sequence[Pool]:
-        """Return the counters; none while the framework uses no GPU."""
         return [one for one in self._framework.pools() if one.touched]
 
     def _since(self, mark: Mark, counter: Pool) -> Pool:

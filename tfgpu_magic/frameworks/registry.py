@@ -41,29 +41,29 @@ LESS = 0.05
 """The part by which a limit that is a fraction may be another: of a T4, CUDA counts 3% less than the driver does."""
 
 
-def awake() -> list[Framework]:
+def active() -> list[Framework]:
     """Return the frameworks that use a GPU, or a CUDA context that may be theirs."""
     return [one for one in FRAMEWORKS if one.stage() in (Stage.READY, Stage.POISONED)]
 
 
-def limited() -> list[Framework]:
-    """Return the frameworks beside TensorFlow that are installed and can be told what they may take."""
+def limitable() -> list[Framework]:
+    """Return the installed frameworks beside TensorFlow that can be limited."""
     return [one for one in FRAMEWORKS if one.version()]
 
 
-def freeing() -> list[Framework]:
+def freeable() -> list[Framework]:
     """Return the frameworks that use a GPU and can give back what they keep of it."""
     return [one for one in FRAMEWORKS if one.stage() is Stage.READY and one.gives_back]
 
 
 def after_cell() -> None:
-    """Have each framework do what could not be done before a cell's own code ran."""
+    """Set in each framework what could not be set before a cell's own code ran."""
     for one in FRAMEWORKS:
         with contextlib.suppress(Exception):  # as in `figures`
             one.after_cell()
 
 
-def imported() -> set[str]:
+def imported_names() -> set[str]:
     """Return the names of the frameworks that are imported, and not only because TensorFlow is."""
     return {one.name for one in FRAMEWORKS if _is_imported(one)}
 
@@ -100,8 +100,8 @@ def pools(*, settings: bool = False) -> list[Pool]:
     return found
 
 
-def changed(parts: Iterable[FrameworkPlan]) -> dict[str, dict[str, int | None]]:
-    """Return the limits that other code has set since frameworks were told theirs, by UUID; None is no limit."""
+def changed_limits(parts: Iterable[FrameworkPlan]) -> dict[str, dict[str, int | None]]:
+    """Return the limits that other code has set since ours were applied, by UUID; None is no limit."""
     told = {part.framework: part for part in parts if not part.unmet}
     found: dict[str, dict[str, int | None]] = {}
     for one in pools() if told else ():
@@ -121,8 +121,8 @@ def session_peaks() -> dict[str, tuple[Pool, ...]]:
     return found
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error is any framework's report that a GPU has no memory left.
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error is any framework's report that a GPU has no memory left.
 
     Only its text is matched: an error of another process has no type or traceback that would show its framework.
     """
@@ -138,7 +138,7 @@ def shortage(error: BaseException) -> Shortage | None:
     where a traceback shows a framework, or there is none.
     """
     text = _text(error)
-    raising = {one.name for one in FRAMEWORKS if _raised(one, error)}
+    raising = {one.name for one in FRAMEWORKS if _was_raised_by(one, error)}
     anybodys = error.__traceback__ is not None and DRIVERS.search(text) is not None
     for framework in sorted(FRAMEWORKS, key=lambda one: (one.name not in raising, one.name == TENSORFLOW)):
         if anybodys and framework.name not in raising:
@@ -157,8 +157,8 @@ def _text(error: BaseException) -> str:
         return ""
 
 
-def _raised(framework: Framework, error: BaseException) -> bool:
-    """Tell whether an error's type or traceback shows that a framework raised it."""
+def _was_raised_by(framework: Framework, error: BaseException) -> bool:
+    """Return whether an error's type or traceback shows that a framework raised it."""
     roots = {module for module, name in NAMES.items() if name == framework.name}
     roots |= {f"{module}lib" for module in roots}  # JAX raises in jaxlib
     frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))

@@ -20,15 +20,15 @@ from tfgpu_magic.frameworks import NAMES, cuda, import_hook
 from tfgpu_magic.frameworks.tensorflow import calls, devices
 from tfgpu_magic.frameworks.tensorflow.devices import (
     current_stage,
-    forked,
-    frozen,
-    importing,
-    listed,
+    has_list,
+    is_frozen,
+    is_importing,
+    old_version,
     tensorflow,
-    too_old,
+    was_forked,
 )
-from tfgpu_magic.ground.host import host
-from tfgpu_magic.ground.message import in_a_row
+from tfgpu_magic.ground.message import paragraph
+from tfgpu_magic.ground.process_kind import process_kind
 from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy import CEILING, process_state
@@ -49,7 +49,7 @@ class EnvironmentChanges:
     def __init__(self) -> None:
         self._written: dict[str, tuple[str | None, str | None]] = {}  # before us, and by us
 
-    def outside(self) -> dict[str, str]:
+    def users_variables(self) -> dict[str, str]:
         """Return those of `VARIABLES` that are set, with their values without our changes."""
         found = {name: self._before(name) for name in VARIABLES}
         return {name: value for name, value in found.items() if value is not None}
@@ -99,8 +99,8 @@ _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _quietened = EnvironmentChanges()
 
 
-def quieten(*, on: bool) -> None:
-    """Have TensorFlow write only errors to its log, or all of it; a level that others have set is left alone."""
+def set_log_level(*, on: bool) -> None:
+    """Set TensorFlow's log level: only errors, or all; a level that other code has set is left alone."""
     _quietened.write({_LOG_LEVEL: "2"} if on and _LOG_LEVEL not in _quietened.original() else {})
 
 
@@ -149,7 +149,7 @@ class Runtime:
         return self.plan or Plan()
 
     @property
-    def named(self) -> str:
+    def policy_noun(self) -> str:
         """The policy in force as a subject: who has set it is said where that is not the user."""
         plan = self.current
         if not (plan.configured and self.source):
@@ -188,7 +188,7 @@ class Runtime:
             return
         from tfgpu_magic.policy.ceiling import Ceiling, safe  # few processes have one
 
-        given = [safe(*one) for one in texts] + [Ceiling((), (in_a_row([unread]),))] * bool(unread)
+        given = [safe(*one) for one in texts] + [Ceiling((), (paragraph([unread]),))] * bool(unread)
         self._ceiling = functools.reduce(Ceiling.lower_of, given if self.ceiling is None else [self.ceiling, *given])
         export(CEILING, str(self._ceiling))
 
@@ -197,7 +197,7 @@ class Runtime:
         """Whether TensorFlow has begun to use CUDA, and its first op was not done yet."""
         return current_stage() in (Stage.LISTED, Stage.POISONED)
 
-    def ask_others(self, others: Policy) -> None:
+    def set_other_policy(self, others: Policy) -> None:
         """Record what the frameworks beside TensorFlow are asked: it is in force with the next plan that is applied."""
         self.plan = replace(self.current, asked_of_all=others)
 
@@ -208,12 +208,12 @@ class Runtime:
             gpus: the machine's GPUs.
             timeout: seconds to wait for CUDA's order of GPUs, where only CUDA has it.
         """
-        reached, fixed = current_stage(), frozen()
-        outside = self._changes.outside()
+        reached, fixed = current_stage(), is_frozen()
+        outside = self._changes.users_variables()
         environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-        shown = cuda.shown() if fixed else self._predict(gpus, outside, timeout)
+        shown = cuda.visible_gpus() if fixed else self._predict(gpus, outside, timeout)
         ours = environment.get(DEVICES) != outside.get(DEVICES)
-        sees, theirs = devices.outside()
+        sees, theirs = devices.users_settings()
         return ProcessState(
             stage=reached,
             environment=environment,
@@ -222,18 +222,18 @@ class Runtime:
             shown=shown,
             given=self._predict(gpus, outside, timeout) if fixed and ours else shown,
             tensorflow_sees=sees,
-            skipped=tuple(uuid for uuid in shown or () if uuid not in theirs.growth) if listed() else (),
+            skipped=tuple(uuid for uuid in shown or () if uuid not in theirs.growth) if has_list() else (),
             growth=theirs.growth,
             limits={uuid: parts for uuid, parts in theirs.limits.items() if parts},
-            neighbour=_neighbour() if cuda.contexts() and reached is not Stage.READY else None,
-            forked=forked(),
+            neighbour=_other_library() if cuda.gpus_in_use() and reached is not Stage.READY else None,
+            forked=was_forked(),
             asked=self.current.asked,
             settled=self.current.settled,
-            changed=self.changed(),
+            changed=self.changed_settings(),
             since=devices.since,
             broken=self.broken and reached is not Stage.READY,
-            old=too_old(),
-            host=host(),
+            old=old_version(),
+            host=process_kind(),
             keras=devices.other_backend(),
             ceiling=self.ceiling,
             plan=self.plan,
@@ -249,16 +249,16 @@ class Runtime:
             Refused: TensorFlow rejected it; everything is as it was.
         """
         before = self.current
-        plan = self.with_others(plan)
+        plan = self.with_other_frameworks(plan)
         differs = (plan.settled, plan.devices) != (before.settled, before.devices)
-        if plan.judged and plan.needs_tensorflow and differs and importing():
+        if plan.judged and plan.needs_tensorflow and differs and is_importing():
             raise Refused("TensorFlow is being imported at this moment; say it again when that is done.")
         with self._changes.undone_on_error():
             self._changes.write(plan.variables)
             if tensorflow() is not None:
                 devices.configure(plan.tensorflow)
         self.plan = plan
-        self.guard()
+        self.protect_settings()
 
     def environment_for_children(self) -> dict[str, str]:
         """Return the environment for child processes: this process's, without what this class changed; and its ceiling.
@@ -270,59 +270,59 @@ class Runtime:
 
     def write(self, plan: Plan) -> None:
         """Apply only a plan's variables; TensorFlow's own settings stay as they are."""
-        plan = self.with_others(plan)
+        plan = self.with_other_frameworks(plan)
         self._changes.write(plan.variables)
         self.plan = plan
 
-    def with_others(self, plan: Plan) -> Plan:
+    def with_other_frameworks(self, plan: Plan) -> Plan:
         """Return a plan with what holds for the other frameworks, of which it may say nothing."""
         now = self.current
         return replace(plan, asked_of_all=now.asked_of_all, parts=now.parts) if plan.parts is None else plan
 
-    def guard(self) -> None:
-        """Have TensorFlow's own calls respect what is in force here, if it is imported."""
+    def protect_settings(self) -> None:
+        """Make TensorFlow's own calls respect the plan in force, if TensorFlow is imported."""
         if self.plan is not None:
-            calls.respect(self._growth)
+            calls.patch_calls(self._planned_growth)
 
-    def _growth(self, enable: bool | None) -> bool | None:
+    def _planned_growth(self, enable: bool | None) -> bool | None:
         """Return whether memory grows by the plan in force; None where none decides that, or it was undone.
 
         Args:
             enable: what other code asks for; where that is not so, this is said once.
         """
         plan = self.plan
-        if plan is None or plan.growth is None or not plan.judged or self._undone():
+        if plan is None or plan.growth is None or not plan.judged or self._changed_by_others():
             return None
         if enable not in (None, plan.growth) and (plan.asked, plan.growth) not in self._said_of:
             self._said_of.add((plan.asked, plan.growth))
-            import_hook.tell(self._ignored(plan))
+            import_hook.notify(self._ignored_note(plan))
         return plan.growth
 
-    def _ignored(self, plan: Plan) -> str:
-        """Return that `set_memory_growth` changes nothing, and what there is instead."""
+    def _ignored_note(self, plan: Plan) -> str:
+        """Return a note that `set_memory_growth` changes nothing, and what to use instead."""
         free = ", ".join(device.gpu.label for device in plan.devices if not device.limits)
         rest = f", and all that is free of GPU {free}" if free and plan.limited else ""
         limit = f"the limit is taken at once{rest}, unless the policy has `--grow`"
         takes = "memory grows" if plan.growth else limit if plan.limited else "all that is free is taken"
-        return f"{self.named} is in force, so set_memory_growth changes nothing: {takes}."
+        return f"{self.policy_noun} is in force, so set_memory_growth changes nothing: {takes}."
 
-    def changed(self) -> tuple[str, ...]:
+    def changed_settings(self) -> tuple[str, ...]:
         """Return what differs from the plan that is in force, a phrase each."""
-        return self._undone() + tuple(self.differs_by_driver.values())
+        return self._changed_by_others() + tuple(self.differs_by_driver.values())
 
-    def _undone(self) -> tuple[str, ...]:
+    def _changed_by_others(self) -> tuple[str, ...]:
         """Return what other code has changed since; what TensorFlow began with stays so."""
         plan = self.plan
-        if plan is None or forked():
+        if plan is None or was_forked():
             return ()
         if current_stage() is not Stage.READY:
-            return self._differing(plan)
+            return self._differences(plan)
         begun = (plan.asked, id(devices.eager_context()))
         if self._fixed is None or self._fixed[0] != begun:
-            self._fixed = begun, self._differing(plan)
+            self._fixed = begun, self._differences(plan)
         return self._fixed[1]
 
-    def _differing(self, plan: Plan) -> tuple[str, ...]:
+    def _differences(self, plan: Plan) -> tuple[str, ...]:
         """Return what differs now from each setting that a plan makes, a phrase each."""
         now, stage = os.environ.get, current_stage()
         # The latter two are left alone by a plan where they do nothing.
@@ -331,15 +331,15 @@ class Runtime:
         wrong = [name for name, value in plan.variables.items() if now(name) != value]
         wrong += [name for name, value in undoing.items() if name not in plan.variables and now(name) == value]
         planned = {str(device.gpu.uuid): device for device in plan.devices}
-        if DEVICES in wrong and listed() and not plan.blind and set(devices.read().visible) == set(planned):
+        if DEVICES in wrong and has_list() and not plan.blind and set(devices.read_settings().visible) == set(planned):
             wrong.remove(DEVICES)  # it is read once: what the list has counts
         found = [f"{name} is {'unset' if now(name) is None else repr(now(name))}" for name in wrong]
         theirs = calls.asked_by_policy or others_use_cuda() or not devices.had_session()  # else it is no proof
         if stage is Stage.POISONED and plan.limited and not theirs:
             found.append("TensorFlow's allocators were made before its first op, with options of their own")
-        if not listed() or (plan.growth is plan.cpus is None and not plan.show and DEVICES not in plan.environment):
+        if not has_list() or (plan.growth is plan.cpus is None and not plan.show and DEVICES not in plan.environment):
             return tuple(found)
-        settings, real = devices.read(), devices.logical()
+        settings, real = devices.read_settings(), devices.logical()
         shows = plan.show or DEVICES in plan.environment
         if shows and not plan.blind and settings.growth and set(settings.visible) != set(planned):
             found.append("TensorFlow sees other GPUs")
@@ -362,7 +362,7 @@ class Runtime:
             return shown
         question = (*sorted(outside.items()), *(str(gpu.uuid) for gpu in gpus))
         if question not in self._answers:
-            answer = cuda.shown_with(self._changes.original(), timeout=timeout)
+            answer = cuda.visible_gpus_with(self._changes.original(), timeout=timeout)
             if answer is None:
                 return None
             self._answers[question] = answer
@@ -379,10 +379,9 @@ def others_use_cuda() -> bool:
 
 
 def alike(some: Sequence[int], others: Sequence[int], within: float = 0.01) -> bool:
-    """Tell whether limits differ by no more than a rounding: a fraction of a GPU is not exact."""
+    """Return whether limits differ by no more than a rounding: a fraction of a GPU is not exact."""
     return len(some) == len(others) and all(map(functools.partial(math.isclose, rel_tol=within), some, others))
 
 
-def _neighbour() -> str:
-    """Return the name of a library other than TensorFlow that may hold the CUDA context here; empty if unknown."""
+def _other_library() -> str:
     return next((name for name in NEIGHBOURS if name in sys.modules), "")

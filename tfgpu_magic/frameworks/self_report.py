@@ -11,7 +11,7 @@ from tfgpu_magic.frameworks import cuda, registry
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.tensorflow import devices
-from tfgpu_magic.ground import host
+from tfgpu_magic.ground import process_kind
 from tfgpu_magic.ground.message import MAGIC, Message, msg
 from tfgpu_magic.ground.report import GpuUse, LogicalGpu, Parked, Report
 from tfgpu_magic.ground.snapshot import Snapshot
@@ -46,11 +46,11 @@ def report(snapshot: Snapshot) -> Report:
     process = RUNTIME.observe(snapshot.gpus, timeout=ORDER_TIMEOUT)
     plan = foreseen(RUNTIME.current, snapshot, process)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
-    uses = _uses(process, plan, labels, _limits(process, plan), registry.changed(plan.parts or ()))
+    uses = _uses(process, plan, labels, _limits(process, plan), registry.changed_limits(plan.parts or ()))
     if uses or process.shown is not None:
         named = {use.gpu for use in uses}
         # TensorFlow may leave out what CUDA shows, or be built without it, and never ask.
-        asks = not process.frozen or cuda.initialised() or DEVICES in process.environment
+        asks = not process.frozen or cuda.is_initialised() or DEVICES in process.environment
         uses += [
             GpuUse(gpu=label, policy="hidden" if asks and uuid not in process.skipped else UNUSED)
             for uuid, label in labels.items()
@@ -62,37 +62,38 @@ def report(snapshot: Snapshot) -> Report:
         uses=tuple(uses),
         notes=tuple(dict.fromkeys(_notes(process, plan, snapshot))),
         stage=process.stage.value,
-        waits=host.waits,
+        waits=process_kind.room_wait,
     )
 
 
-def brief() -> Report:
+def short_report() -> Report:
     """Return this process's report for other processes: each GPU by its UUID, and nothing that only its user needs.
 
     It queries no GPU, so any thread may call it at any time; it takes less than a millisecond after the first call.
     """
     process = RUNTIME.observe((), timeout=0.0)
     plan = RUNTIME.current
-    uses = tuple(_uses(process, plan, {}, _limits(process, plan), registry.changed(plan.parts or ())))
+    uses = tuple(_uses(process, plan, {}, _limits(process, plan), registry.changed_limits(plan.parts or ())))
     since = _note_use(uses)
-    return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value, used_since=since, waits=host.waits)
+    stage, waits = process.stage.value, process_kind.room_wait
+    return Report(pid=os.getpid(), summary="", uses=uses, stage=stage, used_since=since, waits=waits)
 
 
 def claims(report: Report) -> dict[str, int | None]:
-    """Return the bytes of each GPU, by UUID, to which this process may come by its report; None without a limit.
+    """Return the bytes of each GPU, by UUID, that this process may come to hold; None without a limit.
 
     CUDA's context comes to them. While it is parked, it has no limit either: others may have the room meanwhile.
     """
     plan = RUNTIME.current
     limits = _limits(RUNTIME.observe((), timeout=0.0), plan).by_gpu
-    most = plan.most(limits, registry.imported(), registry.changed(plan.parts or ()), promised=True)
+    most = plan.most(limits, registry.imported_names(), registry.changed_limits(plan.parts or ()), promised=True)
     return {use.gpu: None if use.parked.size else most.get(use.gpu) for use in report.uses}
 
 
 def _note_use(uses: Sequence[GpuUse]) -> float | None:
     """Return when this process was first seen to have taken memory, in seconds since the epoch; None before."""
     global _used_since
-    if _used_since is None and any(use.taken for use in uses):
+    if _used_since is None and any(use.least_held for use in uses):
         _used_since = time.time()
     return _used_since
 
@@ -110,12 +111,11 @@ def after_exit(snapshot: Snapshot) -> Snapshot:
         for gpu in snapshot.gpus:
             there = [pool for pool in pools if pool.gpu == gpu.uuid]
             context = context_bytes(gpu.total or 0) if there else 0
-            own[gpu.label] = own.get(gpu.label, 0) + context + sum(map(_held, there))
-    return snapshot.without(family, own)
+            own[gpu.label] = own.get(gpu.label, 0) + context + sum(map(_held_size, there))
+    return snapshot.without_processes(family, own)
 
 
-def _held(pool: Pool) -> int:
-    """Return the bytes that a framework's pool holds, by its own figures."""
+def _held_size(pool: Pool) -> int:
     if pool.taken is not None:
         return pool.taken
     return pool.peak if pool.grows or pool.limit is None or not pool.peak else pool.limit
@@ -127,9 +127,9 @@ def _uses(
     """Return the use of each GPU that TensorFlow sees or will see, and of those that only other frameworks use."""
     ready, figures, (by_gpu, grows, releases) = devices.logical(), registry.figures(), limits
     moved = away()
-    seen = _seen(process, plan)
+    seen = _visible_gpus(process, plan)
     here = {uuid: by_gpu[uuid] for uuid in seen if uuid in by_gpu}
-    most = plan.most(here, registry.imported(), changed)
+    most = plan.most(here, registry.imported_names(), changed)
     unknown = process.stage is Stage.POISONED and not process.neighbour and not plan.asked.requests
     uses: list[GpuUse] = []
     number = 0
@@ -158,7 +158,7 @@ def _uses(
     return uses
 
 
-def _seen(process: ProcessState, plan: Plan) -> Sequence[str]:
+def _visible_gpus(process: ProcessState, plan: Plan) -> Sequence[str]:
     """Return the UUIDs of the GPUs that TensorFlow sees or will see, in its order."""
     if process.tensorflow_sees is not None:
         return process.tensorflow_sees
@@ -177,7 +177,7 @@ class _InForce(NamedTuple):
 
 def _limits(process: ProcessState, plan: Plan) -> _InForce:
     """Return the limits of the logical GPUs that are there, else those that are set, else the plan's."""
-    settings, ready = devices.in_force(), devices.logical()
+    settings, ready = devices.current_settings(), devices.logical()
     if process.environment.get(ALLOCATOR) == ASYNC or (plan.releases and not plan.judged):
         return _InForce({}, grows=True, releases=True)
     grows = settings.grows if plan.judged else plan.grows
@@ -195,7 +195,7 @@ def _default(logical: Sequence[LogicalGpu] | None) -> str:
 
 
 def limits_changed(plan: Plan, changed: _Changed, labels: Mapping[str, str]) -> Iterator[Message]:
-    """Give a note on each framework beside TensorFlow whose limit other code has changed (`registry.changed`)."""
+    """Yield a note on each framework beside TensorFlow whose limit other code has changed."""
     for name, limits in changed.items():
         sizes = (
             f"{rounded(size) if size else 'no limit'} of GPU {labels.get(uuid, uuid)}" for uuid, size in limits.items()
@@ -209,7 +209,7 @@ def limits_changed(plan: Plan, changed: _Changed, labels: Mapping[str, str]) -> 
 
 
 def _notes(process: ProcessState, plan: Plan, snapshot: Snapshot) -> Iterator[Message]:
-    """Give notes on what other code has changed, on the variable that hides GPUs, and those of the plan that hold."""
+    """Yield notes on what other code has changed, on the variable that hides GPUs, and the plan's own notes."""
     labels = {str(gpu.uuid): gpu.label for gpu in snapshot.gpus}
     asked = f"`{process.asked}` was asked for"
     if plan.configured and process.ceiling is not None:  # which nobody may have asked for
@@ -218,7 +218,7 @@ def _notes(process: ProcessState, plan: Plan, snapshot: Snapshot) -> Iterator[Me
         yield refusal.finds_no_gpu([labels.get(uuid, uuid) for uuid in process.skipped])
     elif process.changed:
         yield msg("{asked}, and is not in force: {changes}.", asked=asked, changes=", ".join(process.changed))
-    changed = registry.changed(plan.parts or ())
+    changed = registry.changed_limits(plan.parts or ())
     yield from limits_changed(plan, changed, labels)
     if late := too_late(process, snapshot.gpus):
         yield late
@@ -231,7 +231,6 @@ def _notes(process: ProcessState, plan: Plan, snapshot: Snapshot) -> Iterator[Me
 
 
 def _expected(number: int, limits: Sequence[int]) -> tuple[LogicalGpu, ...]:
-    """Return the logical GPUs that TensorFlow will make, the first of them with this number."""
     return tuple(LogicalGpu(name=f"GPU:{number + n}", limit=limit) for n, limit in enumerate(limits or (None,)))
 
 

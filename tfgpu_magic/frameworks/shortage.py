@@ -62,7 +62,7 @@ _FAILED = re.compile(
 _ALLOCATION = re.compile(r"(?:CUDNN|CUBLAS|CUSOLVER|CUFFT)_(?:STATUS_)?ALLOC_FAILED")
 
 
-def of_library(framework: str, text: str) -> Shortage | None:
+def parse_library_error(framework: str, text: str) -> Shortage | None:
     """Return what an error of one of CUDA's libraries says; None for any other error.
 
     Args:
@@ -96,7 +96,7 @@ _BITS = {
 _SIZE = re.compile(r"([\d.]+) ?([KMGT]iB|B|bytes?)?")
 
 
-def bytes_in(text: str) -> int | None:
+def parse_size(text: str) -> int | None:
     """Return a size as frameworks write it, ``2.00GiB``, ``20.00 MiB``, ``2147483648 bytes``; None for another text."""
     found = _SIZE.fullmatch(text.strip())
     try:

@@ -102,7 +102,7 @@ class Code:
 
 def gpus(table: Table, here: str) -> Part:
     """Draw a row for each GPU with whose its memory is as a bar; `here` is the kind of the viewing process."""
-    none = "-" if phrases.of_kernel(table) else ""
+    none = "-" if phrases.has_report(table) else ""
     rows = [_gpu(row, none=none) for row in table.gpus]
     lines = _columns((">GPU", "<Name", "<TF", ">Held", ">Free", f"<This {here}", "<Policy"), rows)
     return Part(lines, html.gpus(table, here))
@@ -111,7 +111,7 @@ def gpus(table: Table, here: str) -> Part:
 def processes(table: Table) -> Part:
     """Draw the rows of the processes."""
     # Beside a notebook's own policy, which stands with the GPUs, there is no room for all others.
-    policy = not phrases.of_kernel(table)
+    policy = not phrases.has_report(table)
     rows = [line for row in table.processes for line in _process(row, table.time, policy=policy)]
     lines = _columns((">GPU", ">PID", ">Type", "<Owner", ">Held", "<Policy"), rows)
     return Part(lines, html.processes(table))
@@ -183,13 +183,13 @@ def _gpu(row: GpuRow, *, none: str) -> list[str]:
     gpu = row.gpu
     start = [gpu.label, phrases.name(gpu), row.own.names or none]
     if gpu.error and gpu.used is None:
-        return [*start, f"N/A: {phrases.plain(gpu.error, longest=100)}."]
-    return [*start, phrases.held(gpu), phrases.with_unit(gpu.free), phrases.use(row), phrases.plain(row.own.policy)]
+        return [*start, f"N/A: {phrases.clean(gpu.error, longest=100)}."]
+    return [*start, phrases.memory(gpu), phrases.with_unit(gpu.free), phrases.use(row), phrases.clean(row.own.policy)]
 
 
 def _process(row: ProcessRow, now: float, *, policy: bool) -> list[list[str]]:
     owner, process = phrases.owner(row, now, longest=_LONGEST), row.process
-    asked = phrases.plain(row.use.policy) if policy else ""
+    asked = phrases.clean(row.use.policy) if policy else ""
     line = [process.gpu, phrases.pid(row), process.kind or "-", owner, phrases.held_by(row), asked]
     return [line, *(["", "", "", f"  {words}", "", ""] for words in phrases.details(row))]
 

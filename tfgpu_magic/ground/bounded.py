@@ -11,7 +11,7 @@ T = TypeVar("T")
 _hanging: list[threading.Thread] = []
 
 
-def within(seconds: float, job: Callable[[], T], hanging: list[threading.Thread] = _hanging) -> T | None:
+def run_within(seconds: float, job: Callable[[], T], hanging: list[threading.Thread] = _hanging) -> T | None:
     """Run a job on a thread and wait no longer than `seconds`; Ctrl-C ends the wait too.
 
     To read a process that a driver holds in uninterruptible sleep takes until that ends. While a job hangs, no other is

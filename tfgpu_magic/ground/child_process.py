@@ -85,12 +85,12 @@ class ChildProcess:
         )
         _asking.append(self._process)
         try:
-            threading.Thread(target=self._attend, name="tfgpu_magic-child", daemon=True).start()
+            threading.Thread(target=self._reap, name="tfgpu_magic-child", daemon=True).start()
         except RuntimeError:  # none starts any more: Python ends
-            self._attend()
+            self._reap()
 
     @property
-    def done(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether it has ended: it has answered, or was killed."""
         return self._done.is_set()
 
@@ -111,7 +111,7 @@ class ChildProcess:
             raise TimeoutError
         return self._answer
 
-    def _attend(self) -> None:
+    def _reap(self) -> None:
         """Read its answer, in a thread of its own: no zombie stays, whether or not a caller waits."""
         process = self._process
         try:
@@ -133,7 +133,7 @@ class ChildProcess:
 
 
 def any_hangs(patience: float) -> bool:
-    """Tell whether a killed child still exists; one that can die does so in milliseconds."""
+    """Return whether a killed child still exists; one that can die does so in milliseconds."""
     for process in _killed.copy():  # a thread may remove one meanwhile
         try:
             process.wait(patience)
@@ -143,7 +143,7 @@ def any_hangs(patience: float) -> bool:
 
 
 @atexit.register
-def _leave() -> None:
+def _kill_all() -> None:
     """Kill the children that have not answered: no thread reads their answers any more."""
     for process in _asking.copy():
         with contextlib.suppress(OSError):

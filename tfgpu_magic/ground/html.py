@@ -82,7 +82,7 @@ def page(body: str) -> str:
 
 def gpus(table: Table, here: str) -> str:
     """Draw a row for each GPU, with what the kernel has said of it; `here` is the kind of the viewing process."""
-    kernel = phrases.of_kernel(table)
+    kernel = phrases.has_report(table)
     heads = (">GPU", "<Name", "<TF", "<Held", ">Free", f"<This {here}", "<Policy")
     shown = heads if kernel else tuple(head for head in heads[:5] if head != "<TF")
     return grid("GPU memory", shown, (_gpu(row, table.processes, kernel=kernel) for row in table.gpus))
@@ -174,13 +174,13 @@ def _gpu(row: GpuRow, processes: Sequence[ProcessRow], *, kernel: bool) -> str:
     name = f'<td class="tfgpu-name">{_safe(phrases.name(gpu))}</td>'
     start = f'<th scope="row" class="tfgpu-n">{_safe(gpu.label)}</th>{name}'
     if gpu.error and gpu.used is None:
-        memory = f'<td colspan="2">N/A: {_safe(phrases.plain(gpu.error, longest=100))}.</td>'
+        memory = f'<td colspan="2">N/A: {_safe(phrases.clean(gpu.error, longest=100))}.</td>'
     else:
         free = f'<td class="tfgpu-n">{_safe(phrases.with_unit(gpu.free))}</td>'
-        memory = f'<td class="tfgpu-held">{_safe(phrases.held(gpu))}{_bar(row, processes)}</td>{free}'
+        memory = f'<td class="tfgpu-held">{_safe(phrases.memory(gpu))}{_bar(row, processes)}</td>{free}'
     if not kernel:
         return start + memory
-    use, policy = _safe(phrases.use(row)), _safe(phrases.plain(own.policy))
+    use, policy = _safe(phrases.use(row)), _safe(phrases.clean(own.policy))
     return f'{start}<td>{_safe(own.names or "-")}</td>{memory}<td class="tfgpu-use">{use}</td><td>{policy}</td>'
 
 
@@ -190,12 +190,12 @@ def _bar(row: GpuRow, processes: Sequence[ProcessRow]) -> str:
     if gpu.used is None or not gpu.total or gpu.mig:
         return ""
     own = [one for one in processes if one.process.gpu == gpu.label and one.owner.who in _OWN]
-    parts = [(phrases.plain(one.owner.text, longest=_LONGEST), one.known, _look(one)) for one in own]
+    parts = [(phrases.clean(one.owner.text, longest=_LONGEST), one.held_or_reported, _classes(one)) for one in own]
     parts += [(others.text, others.size, "others")] if others else []
     parts += [("free", gpu.total - gpu.used if gpu.free is None else gpu.free, "free")]
     whole = max(gpu.total, sum(size or 0 for _, size, _ in parts))
     said = [(f"{text} {phrases.with_unit(size)}", 100 * size / whole, look) for text, size, look in parts if size]
-    label = _safe(", ".join([*(words for words, _, _ in said), *phrases.kept(gpu)]))
+    label = _safe(", ".join([*(words for words, _, _ in said), *phrases.driver_reserve(gpu)]))
     drawn = "".join(
         f'<span class="tfgpu-{look}" style="width:{width:.2f}%" title="{_safe(words)}"></span>'
         for words, width, look in said
@@ -206,7 +206,7 @@ def _bar(row: GpuRow, processes: Sequence[ProcessRow]) -> str:
 def _process(row: ProcessRow, now: float) -> str:
     # bdi: a right-to-left name stays in its cell.
     details = "".join(f"<br>{_safe(line)}" for line in phrases.details(row))
-    owner = f"{_key(_look(row))}<bdi>{_safe(phrases.owner(row, now, longest=_LONGEST))}</bdi>{details}"
+    owner = f"{_key(_classes(row))}<bdi>{_safe(phrases.owner(row, now, longest=_LONGEST))}</bdi>{details}"
     return (
         f'<td class="tfgpu-n">{_safe(row.process.gpu)}</td><td class="tfgpu-n">{phrases.pid(row)}</td>'
         f'<td>{_safe(row.process.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'
@@ -214,14 +214,13 @@ def _process(row: ProcessRow, now: float) -> str:
     )
 
 
-def _look(row: ProcessRow) -> str:
+def _classes(row: ProcessRow) -> str:
     """Return the classes of a process's colour and pattern: its notebook's, or those of what is not the reader's."""
     tone = row.tone or 0
     return f"c{tone % _COLOURS} tfgpu-p{tone % _PATTERNS}" if row.owner.who in _OWN else "others"
 
 
 def _key(look: str) -> str:
-    """Draw what a part of a bar looks like; words stand beside it."""
     return f'<span class="tfgpu-key tfgpu-{look}" aria-hidden="true"></span>'
 
 

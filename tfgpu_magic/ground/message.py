@@ -89,7 +89,7 @@ class Message(NamedTuple):  # no dataclass, whose import takes a third of what a
         return repr(str(self))
 
     @property
-    def alone(self) -> Message:
+    def without_next(self) -> Message:
         """The message without what to do next."""
         return self._replace(next="")
 
@@ -103,7 +103,7 @@ class Message(NamedTuple):  # no dataclass, whose import takes a third of what a
         """The lines that can be run in place of the one that was refused, the nearest first."""
         return tuple(part for part in IPYTHON.parts(self) if isinstance(part, Line) and part.kind == "try")
 
-    def offering(self, lead: str, tries: Iterable[object], *, restarts: bool = False) -> Message:
+    def with_tries(self, lead: str, tries: Iterable[object], *, restarts: bool = False) -> Message:
         """Return the message with lines to try next; without any, the message as it is.
 
         Args:
@@ -112,14 +112,14 @@ class Message(NamedTuple):  # no dataclass, whose import takes a third of what a
             restarts: whether each restarts the kernel.
         """
         lines = [Line(str(words), "try", restarts) for words in tries]
-        return self.then(msg("{lead}{lines}", lead=lead, lines=joined("\n  ", lines))) if lines else self
+        return self.with_next(msg("{lead}{lines}", lead=lead, lines=join("\n  ", lines))) if lines else self
 
-    def or_waiting(self, words: object) -> Message:
+    def with_wait(self, words: object) -> Message:
         """Return the message with a line that waits for room, behind those that it has."""
         line = Line(str(words), "try", waits=True)
-        return self.then(msg("{before}\nWaits for room:\n  {line}", before=self.ways, line=line))
+        return self.with_next(msg("{before}\nWaits for room:\n  {line}", before=self.ways, line=line))
 
-    def then(self, next: Message) -> Message:  # noqa: A002
+    def with_next(self, next: Message) -> Message:  # noqa: A002
         """Return the message with what to do next."""
         return self._replace(next="{next}", facts={**self.facts, "next": next})
 
@@ -210,28 +210,28 @@ def warning(template: str, /, **facts: object) -> Message:
     return msg(template, **facts)._replace(severity=Severity.WARNING)
 
 
-def joined(separator: str, parts: Iterable[Message | Line | str | None]) -> Message:
+def join(separator: str, parts: Iterable[Message | Line | str | None]) -> Message:
     """Return as one message those parts that are neither None nor empty."""
     kept = {f"part{number}": part for number, part in enumerate(part for part in parts if part)}
     return msg(separator.join(f"{{{name}}}" for name in kept), **kept)
 
 
-def in_a_row(sentences: Iterable[Message | str | None]) -> Message:
+def paragraph(sentences: Iterable[Message | str | None]) -> Message:
     """Return sentences one after the other, without those that are None or empty."""
-    return joined(" ", sentences)
+    return join(" ", sentences)
 
 
-def in_lines(sentences: Iterable[Message | str | None]) -> Message:
+def join_lines(sentences: Iterable[Message | str | None]) -> Message:
     """Return sentences, a line each."""
-    return joined("\n", sentences)
+    return join("\n", sentences)
 
 
-def in_commas(texts: Iterable[Message | str]) -> Message:
+def join_commas(texts: Iterable[Message | str]) -> Message:
     """Return texts with commas between them."""
-    return joined(", ", texts)
+    return join(", ", texts)
 
 
-def listed(texts: Iterable[Message | str]) -> Message:
+def format_list(texts: Iterable[Message | str]) -> Message:
     """Return texts as people list them: ``one, two and three``."""
     *most, last = texts
-    return msg("{most} and {last}", most=in_commas(most), last=last) if most else joined("", [last])
+    return msg("{most} and {last}", most=join_commas(most), last=last) if most else join("", [last])

@@ -51,7 +51,7 @@ def clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
-def held(gpu: Gpu) -> str:
+def memory(gpu: Gpu) -> str:
     """Write what is held of a GPU: ``61.2 / 80 GiB``; and where the driver limits it, what can be had of it here."""
     most = "" if gpu.limit == gpu.total else f": {gib(gpu.limit).removesuffix('.0')} GiB"
     return f"{gib(gpu.used)} / {gib(gpu.total).removesuffix('.0')} GiB{f' (your limit{most})' * bool(gpu.limit)}"
@@ -65,15 +65,15 @@ def held_by(row: ProcessRow) -> str:
 def use(row: GpuRow) -> str:
     """Write this notebook's TensorFlow figures on a GPU: ``in use 31.2  peak 44.9 GiB``; nothing when unknown."""
     line = "  ".join(f"{one.what} {gib(one.size):>4}" for one in row.own.figures if one.framework == TENSORFLOW)
-    return f"{plain(line)} GiB" if line else ""
+    return f"{clean(line)} GiB" if line else ""
 
 
 def details(row: ProcessRow) -> list[str]:
     """Write what stands below a process, a line each: its wait, how it is parked, and other frameworks' figures."""
-    return [*filter(None, [waits(row), parked(row)]), *figures(row)]
+    return [*filter(None, [wait(row), parking(row)]), *figures(row)]
 
 
-def waits(row: ProcessRow) -> str:
+def wait(row: ProcessRow) -> str:
     """Write ``waits for 6.4 GiB on any GPU until 14:32``, or ``has had room since 14:06:40``; else nothing."""
     if (one := row.waits) is None:
         return ""
@@ -83,7 +83,7 @@ def waits(row: ProcessRow) -> str:
     return f"waits for {what} {f'until {clock(one.until)[:5]}' if one.until else f'since {clock(one.since)[:5]}'}"
 
 
-def parked(row: ProcessRow) -> str:
+def parking(row: ProcessRow) -> str:
     """Write ``parked: 12 GiB in host memory, 0.5 GiB stay``, or ``back in 3.2 s``; nothing of what was never parked."""
     parked, held = row.use.parked, row.process.held
     if parked.size is None:
@@ -101,11 +101,11 @@ def figures(row: ProcessRow) -> list[str]:
         if one.framework != TENSORFLOW:
             before = f"{lines[one.framework]} " if one.framework in lines else one.framework
             lines[one.framework] = f"{before} {one.what} {gib(one.size)}"
-    return [f"{plain(line, longest=200)} GiB" for line in lines.values()]
+    return [f"{clean(line, longest=200)} GiB" for line in lines.values()]
 
 
-def kept(gpu: Gpu) -> list[str]:
-    """Write what the driver keeps of a GPU, which is neither held nor free, if it is not negligible."""
+def driver_reserve(gpu: Gpu) -> list[str]:
+    """Return what the driver keeps of a GPU, neither held nor free, if it is not negligible."""
     if gpu.total is None or gpu.used is None or gpu.free is None or gpu.limit is not None or gpu.unified:
         return []
     size = gpu.total - gpu.used - gpu.free
@@ -115,7 +115,7 @@ def kept(gpu: Gpu) -> list[str]:
 def name(gpu: Gpu) -> str:
     """Write a GPU's name, and what is special about it."""
     special = [word for word, holds in (("MIG", gpu.mig), ("unified", gpu.unified)) if holds]
-    return plain(gpu.name or "") + (f" ({', '.join(special)})" if special else "")
+    return clean(gpu.name or "") + (f" ({', '.join(special)})" if special else "")
 
 
 def pid(row: ProcessRow) -> str:
@@ -141,7 +141,7 @@ def owner(row: ProcessRow, now: float, *, longest: int) -> str:
     """
     notebook, since = row.owner.notebook, row.process.unused
     told = notebook is not None and row.owner.who == "mine" and notebook.state != "unknown"  # `rows.UNKNOWN`
-    state = plain(notebook.state) if notebook is not None and told else ""
+    state = clean(notebook.state) if notebook is not None and told else ""
     unused = now - since if since is not None else 0.0
     idle = now - notebook.active if notebook is not None and notebook.active is not None and state == "idle" else 0.0
     said = [f"{state} {duration(idle)}" if idle >= 60 else state] if state else []
@@ -150,7 +150,7 @@ def owner(row: ProcessRow, now: float, *, longest: int) -> str:
     room = longest - sum(len(f", {one}") for one in said)
     if room < _SHORT and len(said) > 1:
         room, said = room + len(f", {said[0]}"), said[1:]
-    return ", ".join([plain(row.owner.text, longest=max(room, _SHORT)), *said])
+    return ", ".join([clean(row.owner.text, longest=max(room, _SHORT)), *said])
 
 
 def duration(seconds: float) -> str:
@@ -159,7 +159,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // 1440} d"
 
 
-def plain(text: str, *, longest: int = 40) -> str:
+def clean(text: str, *, longest: int = 40) -> str:
     """Make text of unknown origin safe to show, in one line: a process chooses its name freely.
 
     Control, formatting (right-to-left overrides, say) and unpaired surrogate characters become ``?``; but not the
@@ -177,9 +177,9 @@ def plain(text: str, *, longest: int = 40) -> str:
     return "".join("?" if unicodedata.category(one) in _UNSAFE and one not in JOINERS else one for one in text)
 
 
-def safe(text: str) -> str:
-    """Make sentences safe to show: each line, as `plain`. A name among them must have been made so before."""
-    return "\n".join(plain(line, longest=_LONGEST_LINE) for line in text.split("\n"))
+def clean_lines(text: str) -> str:
+    """Make sentences safe to show: each line, as `clean`. A name among them must have been made so before."""
+    return "\n".join(clean(line, longest=_LONGEST_LINE) for line in text.split("\n"))
 
 
 JOINERS = "\u200c\u200d"  # ZERO WIDTH NON-JOINER and JOINER
@@ -187,13 +187,13 @@ _LONGEST_LINE = 2000
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
-def of_kernel(table: Table) -> bool:
-    """Tell whether a kernel has reported on its GPUs, so that its columns have content."""
+def has_report(table: Table) -> bool:
+    """Return whether a kernel has reported on its GPUs, so that its columns have content."""
     return any(row.own.logical or row.own.policy or use(row) for row in table.gpus)
 
 
-def no_holders(table: Table) -> list[str]:
-    """Say that no process holds memory, if there is none and every GPU could be read."""
+def no_processes(table: Table) -> list[str]:
+    """Return a note that no process holds memory, if every GPU could be read and none has a process."""
     silent = table.processes or any(row.gpu.error for row in table.gpus)
     return [] if silent else [NOBODY]
 
@@ -209,5 +209,5 @@ def remarks(table: Table) -> list[Message | str]:
 
 def _safe_note(note: Message | str) -> Message | str:
     if isinstance(note, str):
-        return safe(note)
-    return Message("{text}", {"text": safe(IPYTHON.sentence(note))}, note.severity)
+        return clean_lines(note)
+    return Message("{text}", {"text": clean_lines(IPYTHON.sentence(note))}, note.severity)

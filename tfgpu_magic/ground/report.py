@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgpu_magic.ground import TENSORFLOW
-from tfgpu_magic.ground.host import Waits
 from tfgpu_magic.ground.message import Message
+from tfgpu_magic.ground.process_kind import RoomWait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,13 +88,13 @@ class GpuUse:
         return " ".join(one.name for one in self.logical)
 
     @property
-    def used(self) -> int | None:
+    def in_use(self) -> int | None:
         """Bytes that the process's own objects take, in all frameworks together; None where no figure has it."""
         sizes = [figure.size for figure in self.figures if figure.used]
         return sum(sizes) if sizes else None
 
     @property
-    def taken(self) -> int | None:
+    def least_held(self) -> int | None:
         """Bytes that the process surely holds, in all frameworks together; None where no figure has it."""
         sizes = [figure.size for figure in self.figures if figure.taken]
         return sum(sizes) if sizes else None
@@ -133,17 +133,17 @@ class Report:
     used_since: float | None = None
     slot: int | None = None
     kernel: str = ""
-    waits: Waits | None = None
+    waits: RoomWait | None = None
     names: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def goes_on(self) -> bool:
+    def changes_soon(self) -> bool:
         """Whether a newer report follows soon, since the figures may change meanwhile."""
         # With other frameworks alone a kernel that runs no cell sleeps, and its last report stays true.
         figures = [figure for use in self.uses for figure in use.figures]
         return bool(self.busy) or any(figure.framework == TENSORFLOW for figure in figures)
 
-    def placed(self, pid: int, notebook: str) -> Report:
+    def with_place(self, pid: int, notebook: str) -> Report:
         """Return the same report with the pid and the notebook's path as its reader has them."""
         return replace(self, pid=pid, notebook=notebook)
 
@@ -169,7 +169,7 @@ class Report:
         try:
             fields = json.loads(text)
             uses = tuple(map(_use, fields["uses"]))
-            waits = Waits(*found) if (found := fields.get("waits")) else None
+            waits = RoomWait(*found) if (found := fields.get("waits")) else None
             names = {str(kernel): str(path) for kernel, path in fields.get("names", {}).items()}
             return _from_known_fields(cls, {**fields, "uses": uses, "notes": (), "waits": waits, "names": names})
         except (TypeError, KeyError, AttributeError) as error:

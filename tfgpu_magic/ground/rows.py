@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from tfgpu_magic.ground.host import Waits
+from tfgpu_magic.ground.process_kind import RoomWait
 from tfgpu_magic.ground.report import GpuUse
 
 if TYPE_CHECKING:
@@ -133,16 +133,16 @@ class ProcessRow:
     process: Process
     owner: Owner
     use: GpuUse = NOT_REPORTED
-    waits: Waits | None = None
+    waits: RoomWait | None = None
     tone: int | None = None
     spare: bool = False
     unlisted: Literal["never", "not yet", "untold"] | None = None
 
     @property
-    def known(self) -> int | None:
+    def held_or_reported(self) -> int | None:
         """Bytes that it surely takes: held, or its own figure where the driver cannot list it."""
         held, kind = self.process.held, self.process.kind
-        return self.use.taken if held is None and not kind else held
+        return self.use.least_held if held is None and not kind else held
 
 
 def by_gpu(rows: Iterable[Row], label: Callable[[Row], str]) -> dict[str, list[Row]]:

@@ -87,7 +87,7 @@ class Gpu(NamedTuple):
         return self.sensors.get("utilisation")
 
     @property
-    def most(self) -> int | None:
+    def capacity(self) -> int | None:
         """The bytes that a share of it is a share of: its memory, or what the driver's limit lets this process have."""
         return self.total if self.total is None or self.limit is None else min(self.total, self.limit)
 
@@ -97,7 +97,7 @@ class Gpu(NamedTuple):
         known = None if self.total is None else self.total - (self.reserved or 0)
         return known if known is None or self.limit is None else min(known, self.limit)
 
-    def rest(self, held: Iterable[int | None]) -> int | None:
+    def unattributed(self, held: Iterable[int | None]) -> int | None:
         """Return the bytes in use beyond these; None where that is unknown, or no more than the driver itself takes."""
         sizes = list(held)
         if self.used is None or self.mig or None in sizes:
@@ -123,7 +123,7 @@ class Process(NamedTuple):
         utilisation: percent of the multiprocessors' time that its kernels took, in the last of the driver's samples
             since the lists were read before; 0 where there is none, and None where the driver does not tell.
         uid: the number of its user; this and what follows is the collector's, and None where it is not known.
-        began: when it began (`pids.began`).
+        began: when it began (`pids.start_time`).
         unused: since when it has held memory without using the GPU, in seconds since the epoch; None while it uses it.
         cgroup: the part of its cgroup that names a unit, a pod or a container (`cgroups.named`).
     """
@@ -177,10 +177,10 @@ class Snapshot(NamedTuple):
                 found[row.gpu] = found.get(row.gpu, 0) + row.held
         return found
 
-    def without(self, pids: Set[int], held: Mapping[str, int]) -> Snapshot:
+    def without_processes(self, pids: Set[int], held: Mapping[str, int]) -> Snapshot:
         """Return the snapshot as it will be without processes that hold so many bytes of each GPU, by its label."""
         gpus = tuple(
-            gpu if gpu.free is None else gpu._replace(free=_freed(gpu, held.get(gpu.label, 0)), used=None)
+            gpu if gpu.free is None else gpu._replace(free=_free_after(gpu, held.get(gpu.label, 0)), used=None)
             for gpu in self.gpus
         )
         return self._replace(gpus=gpus, processes=tuple(row for row in self.processes if row.pid not in pids))
@@ -210,10 +210,9 @@ class Snapshot(NamedTuple):
             raise ValueError(f"not a snapshot: {error}") from error
 
 
-def _freed(gpu: Gpu, held: int) -> int:
-    """Return the bytes that are free of a GPU when so many are freed."""
+def _free_after(gpu: Gpu, held: int) -> int:
     most = (gpu.free or 0) + (held if gpu.used is None else min(held, gpu.used))
-    return most if gpu.most is None else min(most, gpu.most)
+    return most if gpu.capacity is None else min(most, gpu.capacity)
 
 
 def _columns(of: type[Record], records: Sequence[Record]) -> dict[str, Sequence[Any]]:

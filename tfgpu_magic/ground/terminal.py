@@ -31,8 +31,8 @@ _NAME, _BAR = 20, 60  # columns at the most: of a GPU's name where the screen is
 _OWNER, _POLICY = 26, 15  # columns of a wide screen's owner at the least, and of a narrow one's policy
 
 
-def whole() -> Live:
-    """Return a drawing that has the whole terminal for its own while it is entered, and then gives it back."""
+def full_screen() -> Live:
+    """Return a context manager that draws on the whole terminal, and restores it at the end."""
     return Live(screen=True, auto_refresh=False, redirect_stdout=False)
 
 
@@ -47,7 +47,7 @@ def screen(table: Table, *, width: int, height: int) -> Group:
     head, foot = _head(table, width), _foot(table, width)
     room = max(1, height - len(head) - len(foot))
     processes = by_gpu(table.processes, lambda row: row.process.gpu)
-    most = _most([len(rows) for rows in processes.values()], room - len(table.gpus))
+    most = _rows_per_gpu([len(rows) for rows in processes.values()], room - len(table.gpus))
     if processes and not most:
         head[-1] = Text(f"Processes for which this terminal has no room: {len(table.processes)}", "dim")
     longest = max((len(phrases.name(row.gpu)) for row in table.gpus), default=0)
@@ -58,7 +58,7 @@ def screen(table: Table, *, width: int, height: int) -> Group:
     if len(body) > room:  # of GPUs alone
         body[room - 1 :] = [Text(f"{'':>{_LABEL}}and {len(body) - room + 1} more GPUs", "dim")]
     lines = [*head, *body, *foot]
-    return Group(*(_cut(line, width) for line in lines[:height]))
+    return Group(*(_truncate(line, width) for line in lines[:height]))
 
 
 def _head(table: Table, width: int) -> list[Text]:
@@ -83,10 +83,10 @@ def _head(table: Table, width: int) -> list[Text]:
 def _foot(table: Table, width: int) -> list[Text]:
     said: list[Message | str]
     if table.error:
-        said = [phrases.plain(table.error, longest=400)]
+        said = [phrases.clean(table.error, longest=400)]
         said += [phrases.TRY, "  " + phrases.TRY_COMMAND] if table.absent else []
     else:
-        said = [*phrases.no_holders(table)]
+        said = [*phrases.no_processes(table)]
     lines = [Text("")] if (said := [*said, *phrases.remarks(table)]) else []
     return lines + [
         Text(line) for one in said for line in textwrap.wrap(str(one), max(1, width), break_on_hyphens=False)
@@ -96,10 +96,10 @@ def _foot(table: Table, width: int) -> list[Text]:
 def _gpu(row: GpuRow, name: int, width: int) -> Text:
     """Return a GPU's line: its number, its name in so many columns, whose its memory is as a bar, and its figures."""
     gpu = row.gpu
-    start = Text(f"{gpu.label:>{_LABEL - 1}} {_fitted(phrases.name(gpu), name)}", "bold")
+    start = Text(f"{gpu.label:>{_LABEL - 1}} {_fit(phrases.name(gpu), name)}", "bold")
     if gpu.error and gpu.used is None:
-        return start.append(f" N/A: {phrases.plain(gpu.error, longest=100)}.", "red")
-    figures = f"{phrases.held(gpu)}  free {phrases.gib(gpu.free):>5}  use {phrases.percent(gpu.utilisation):>4}"
+        return start.append(f" N/A: {phrases.clean(gpu.error, longest=100)}.", "red")
+    figures = f"{phrases.memory(gpu)}  free {phrases.gib(gpu.free):>5}  use {phrases.percent(gpu.utilisation):>4}"
     bar = min(_BAR, width - start.cell_len - len(figures) - 3)
     return Text.assemble(start, " ", _bar(row, max(0, bar)), "  ", figures)
 
@@ -126,18 +126,18 @@ def _bar(row: GpuRow, cells: int) -> Text:
 
 
 def _processes(rows: Sequence[ProcessRow], now: float, width: int, most: int) -> Iterable[Text]:
-    """Give the lines of a GPU's processes, the largest first, and one for those for which there is no room; or none."""
+    """Yield the lines of a GPU's processes, the largest first, and a last line for those that have no room."""
     shown = rows if len(rows) <= most else rows[: max(0, most - 1)]
     for row in shown:
         yield _process(row, now, width)
     if most and (hidden := rows[len(shown) :]):
-        held = phrases.with_unit(sum(row.known or 0 for row in hidden))
+        held = phrases.with_unit(sum(row.held_or_reported or 0 for row in hidden))
         yield Text(f"{'':>{_LABEL + _PID}}  and {len(hidden)} more, {held}", "dim")
 
 
 def _process(row: ProcessRow, now: float, width: int) -> Text:
     peaks = [figure.size for figure in row.use.figures if figure.peak]
-    in_use, room = row.use.used, _owner(width)
+    in_use, room = row.use.in_use, _owner(width)
     wider = cell_len(phrases.owner(row, now, longest=room)) - room  # some characters take two columns
     words = (
         phrases.pid(row),
@@ -145,27 +145,27 @@ def _process(row: ProcessRow, now: float, width: int) -> Text:
         phrases.held_by(row).removesuffix(" GiB"),
         "" if in_use is None else phrases.gib(in_use),
         phrases.gib(sum(peaks)) if peaks else "",
-        _said(row),
+        _status_text(row),
     )
     return Text(_columns(words, width), "" if row.owner.who in ("this", "mine") else "yellow")
 
 
-def _said(row: ProcessRow) -> str:
-    """Return that a process waits or is parked; else its policy, and the frameworks but TensorFlow with figures."""
+def _status_text(row: ProcessRow) -> str:
+    """Return whether a process waits or is parked; else its policy, and the frameworks with figures but TensorFlow."""
     if row.waits:
-        return phrases.waits(row)
+        return phrases.wait(row)
     if row.use.parked.size:
         return f"parked {phrases.gib(row.use.parked.size).removesuffix('.0')} GiB"
     others = {figure.framework: None for figure in row.use.figures if figure.framework != TENSORFLOW}
-    policy = [phrases.plain(row.use.policy)] if row.use.policy else []
-    return ", ".join([*policy, *map(phrases.plain, others)])
+    policy = [phrases.clean(row.use.policy)] if row.use.policy else []
+    return ", ".join([*policy, *map(phrases.clean, others)])
 
 
 def _columns(words: tuple[str, str, str, str, str, str], width: int) -> str:
     pid, owner, *figures, policy = words
     room = _owner(width)
     numbers = "".join(f"{figure:>{_FIGURE}}" for figure in figures)
-    start = f"{pid:>{_LABEL + _PID}}  {_fitted(owner, room)}{numbers}"
+    start = f"{pid:>{_LABEL + _PID}}  {_fit(owner, room)}{numbers}"
     if cell_len(policy) > width - cell_len(start) - 2:  # it takes the room of figures that there are none of
         start = f"{start.rstrip():<{width - cell_len(policy) - 2}}"
     return f"{start}  {policy}"
@@ -177,7 +177,7 @@ def _owner(width: int) -> int:
     return max(12, rest if width < _WIDE else max(_OWNER, min(rest - 2 * _POLICY, 60)))
 
 
-def _most(counts: Sequence[int], room: int) -> int:
+def _rows_per_gpu(counts: Sequence[int], room: int) -> int:
     """Return how many lines each GPU's processes may have, so that all have room: the same for every GPU."""
     most = max(counts, default=0)
     while most and sum(min(count, most) for count in counts) > room:
@@ -185,14 +185,14 @@ def _most(counts: Sequence[int], room: int) -> int:
     return most
 
 
-def _fitted(words: str, width: int) -> str:
+def _fit(words: str, width: int) -> str:
     """Return a text of so many columns, cut on the right or filled with spaces."""
     text = Text(words)
     text.truncate(width, overflow="ellipsis", pad=True)
     return text.plain
 
 
-def _cut(line: Text, width: int) -> Text:
+def _truncate(line: Text, width: int) -> Text:
     line.no_wrap = True
     line.truncate(width, overflow="ellipsis")
     return line

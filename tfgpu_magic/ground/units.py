@@ -49,7 +49,7 @@ def parse_bytes(text: str) -> int:
     return size
 
 
-def seconds(time: float | str) -> float:
+def parse_seconds(time: float | str) -> float:
     """Parse a time such as ``90s``, ``10m``, ``1.5h`` or ``500ms``; a number is seconds already.
 
     Raises:

@@ -180,7 +180,7 @@ def cell_name(cell: Measurement) -> str:
 def cell_title(cell: Measurement, longest: int) -> str:
     """Write a cell's title, of a longer one the beginning, which says most."""
     whole = len(cell.what) <= longest
-    return phrases.plain(cell.what if whole else cell.what[: longest - 1], longest=longest) + ("" if whole else "…")
+    return phrases.clean(cell.what if whole else cell.what[: longest - 1], longest=longest) + ("" if whole else "…")
 
 
 def _clock(at: float, other: float) -> str:

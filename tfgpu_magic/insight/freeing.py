@@ -12,8 +12,8 @@ from tfgpu_magic.frameworks import registry
 from tfgpu_magic.frameworks.tensorflow import custom_gradients
 from tfgpu_magic.ground import TENSORFLOW
 from tfgpu_magic.ground.answer import Answer
-from tfgpu_magic.ground.host import here
-from tfgpu_magic.ground.message import Line, Message, in_commas, joined, msg
+from tfgpu_magic.ground.message import Line, Message, join, join_commas, msg
+from tfgpu_magic.ground.process_kind import noun
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.insight.measuring import Measuring
 from tfgpu_magic.insight.objects import roots
@@ -87,10 +87,10 @@ class Freed(Answer):
         if self.dropped:
             more = len(self.dropped) - _MOST_NAMES
             beside = f" and {more} more" if more > 0 else ""
-            lines.append(msg("Dropped: {names}{beside}.", names=in_commas(self.dropped[:_MOST_NAMES]), beside=beside))
+            lines.append(msg("Dropped: {names}{beside}.", names=join_commas(self.dropped[:_MOST_NAMES]), beside=beside))
         if self.names:
             text = "Deleted: {names}. Run the code that makes a deleted name before you use it again."
-            lines.append(msg(text, names=in_commas(f"`{name}`" for name in self.names)))
+            lines.append(msg(text, names=join_commas(f"`{name}`" for name in self.names)))
         if self._held:
             lines += _driver_lines(self._held)
         elif used or any(self.given.values()):
@@ -125,7 +125,7 @@ def free(*names: str) -> Freed:
     with Measuring() as measuring:
         roots.delete_names(names)
         dropped = _drop_unnamed()
-        custom_gradients.leave_to_graphs()
+        custom_gradients.move_to_graphs()
         gc.collect()
         given = _give_back()
     return Freed(
@@ -150,7 +150,7 @@ def give_back() -> int:
     Raises:
         Refused: no framework that uses the GPUs can give memory back.
     """
-    can = registry.freeing()
+    can = registry.freeable()
     keeping = [framework.name for framework in registry.FRAMEWORKS if framework.stage() is Stage.READY]
     if keeping and not can:
         reason = msg(
@@ -158,7 +158,7 @@ def give_back() -> int:
             "not use where `{policy}` was said before its first operation.",
             names=" and ".join(keeping),
             keep="keeps" if len(keeping) == 1 else "keep",
-            here=here(),
+            here=noun(),
             policy=Growth(release=True),
         )
         raise Refused(reason, verdict=None)
@@ -192,7 +192,7 @@ def _drop_unnamed() -> tuple[str, ...]:
 def _give_back() -> dict[str, int]:
     """Make each framework that can give memory back do so, and return the bytes by its name, 0 if it fails."""
     given: dict[str, int] = {}
-    for framework in registry.freeing():
+    for framework in registry.freeable():
         given[framework.name] = 0
         with contextlib.suppress(Exception):  # their errors have no common root; the figures tell what came of it
             given[framework.name] = sum(framework.give_back().values())
@@ -220,7 +220,7 @@ def _driver_lines(held: Sequence[HeldChange]) -> list[Message]:
         for one in held
         if _given_back(one)
     ]
-    holds = in_commas(f"{rounded(one.after)} of GPU {one.gpu}" for one in held)
+    holds = join_commas(f"{rounded(one.after)} of GPU {one.gpu}" for one in held)
     return lines or [msg("Nothing went back to the driver: this process holds {holds}.", holds=holds)]
 
 
@@ -229,7 +229,7 @@ def _framework_line(given: Mapping[str, int]) -> Message:
     if not given:
         return _UNKNOWN
     gave = [f"{name} gave {rounded(size) if size else 'nothing'}" for name, size in given.items()]
-    return msg("{gave} back to the driver, which does not tell what this process holds.", gave=joined(" and ", gave))
+    return msg("{gave} back to the driver, which does not tell what this process holds.", gave=join(" and ", gave))
 
 
 def _remaining_line(freed: Freed) -> Message:
@@ -237,9 +237,9 @@ def _remaining_line(freed: Freed) -> Message:
     more = len(remaining) - _MOST_NAMES
     return msg(
         "{names}: {total} of what was there is {by}: {kept}{beside}.",
-        names=in_commas(f"`{name}`" for name in freed.names),
+        names=join_commas(f"`{name}`" for name in freed.names),
         total=rounded(sum(one.size for one in remaining)),
         by="kept by other names" if any(one.name.parts for one in remaining) else "still kept",
-        kept=joined("; ", [name_text(one.name, one.others) for one in remaining[:_MOST_NAMES]]),
+        kept=join("; ", [name_text(one.name, one.others) for one in remaining[:_MOST_NAMES]]),
         beside=f"; and {more} more" if more > 0 else "",
     )

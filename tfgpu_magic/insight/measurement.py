@@ -196,7 +196,7 @@ def elapsed(seconds: float) -> str:
 
 def _summary(usage: Measurement) -> Message:
     text = ("{what}: " if usage.what else "") + "Measured: {took}" + (", ended by {error}" if usage.error else "")
-    facts: dict[str, object] = {"what": phrases.plain(usage.what), "error": phrases.plain(usage.error)}
+    facts: dict[str, object] = {"what": phrases.clean(usage.what), "error": phrases.clean(usage.error)}
     if usage.pools:
         highest = max(usage.pools, key=lambda pool: pool.peak)
         text += ", peak {peak}" + (" on {pool}" if len(usage.pools) > 1 else "")

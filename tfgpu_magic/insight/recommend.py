@@ -95,7 +95,7 @@ class Recommendation(Answer):
     def _parts(self) -> Iterator[Part | Message | str]:
         if not self.policy:
             unknown = msg(
-                "How much to ask for is not known: {trouble}", trouble=phrases.plain(self.trouble, longest=400)
+                "How much to ask for is not known: {trouble}", trouble=phrases.clean(self.trouble, longest=400)
             )
             yield unknown if self.trouble else _NOTHING
             return
@@ -178,7 +178,7 @@ def _margin(peak: int, largest: int, extent: int) -> int:
 def _need(framework: str, gpu: Gpu, counters: Sequence[Pool], arrays: Mapping[Device, tuple[int, int]]) -> Need:
     context = context_bytes(gpu.total or 0)
     limits = [round_up(one.peak + _margin(one.peak, *arrays.get((framework, one.name), (0, 0)))) for one in counters]
-    if gpu.most is not None and sum(limits) > (room := gpu.most - context):
+    if gpu.capacity is not None and sum(limits) > (room := gpu.capacity - context):
         limits = [room * limit // sum(limits) // MIB * MIB for limit in limits]  # they did fit as they were
     return Need(
         framework=framework,
@@ -187,7 +187,7 @@ def _need(framework: str, gpu: Gpu, counters: Sequence[Pool], arrays: Mapping[De
         peaks=tuple(one.peak for one in counters),
         limits=tuple(limits),
         context=context,
-        total=gpu.most,
+        total=gpu.capacity,
     )
 
 

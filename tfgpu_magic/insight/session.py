@@ -88,7 +88,7 @@ class Session(Answer):
         ]
 
     def _name(self, gpu: str) -> str:
-        return f"GPU {self.names.get(gpu, phrases.plain(gpu, longest=12))}"
+        return f"GPU {self.names.get(gpu, phrases.clean(gpu, longest=12))}"
 
     def _rows(self) -> list[tuple[str, ...]]:
         """Return a row for each pool that a cell changed."""
@@ -101,7 +101,7 @@ class Session(Answer):
                 rounded(pool.after),
                 signed_size(pool.delta),
                 peak_text(pool),
-                phrases.plain(cell.error),
+                phrases.clean(cell.error),
             )
             for cell in self.record.cells()
             for pool in cell.pools

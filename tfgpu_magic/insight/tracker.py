@@ -8,7 +8,7 @@ from typing import Any
 
 from IPython.display import display
 
-from tfgpu_magic.ground.host import CellWatch, title
+from tfgpu_magic.ground.process_kind import CellWatch, title
 from tfgpu_magic.ground.units import MIB
 from tfgpu_magic.insight.measurement import Measurement, PoolUse
 from tfgpu_magic.insight.measuring import Measuring
@@ -91,21 +91,21 @@ class CellMeter(CellWatch):
         """Watch the cells as long as one is tracked or measured."""
         wanted = self.least is not None or bool(self._running)
         if wanted and not self._watching:
-            self._shell.events.register("pre_run_cell", self._before)
+            self._shell.events.register("pre_run_cell", self._before_cell)
             # Before those that have registered already: to explain an error takes time, which is not the cell's.
-            self._shell.events.callbacks["post_run_cell"].insert(0, self._after)
+            self._shell.events.callbacks["post_run_cell"].insert(0, self._after_cell)
         elif self._watching and not wanted:
             self.stop()
         self._watching = wanted
 
-    def _before(self, info: Any) -> None:
+    def _before_cell(self, info: Any) -> None:
         cell = _RunningCell()
         if self.least is not None:
             cell = _RunningCell(title(info.raw_cell or "")[:LONGEST], Measuring(driver=False))
             TIMELINE.sample(cell.tracked.__enter__().at_beginning if cell.tracked else ())
         self._running.append(cell)
 
-    def _after(self, result: Any) -> None:
+    def _after_cell(self, result: Any) -> None:
         if not self._running:  # the cell that said `track on`
             return
         cell, changed = self._running.pop(), tuple[PoolUse, ...]()

@@ -63,7 +63,7 @@ class Call:
         if call.gpus is not None and (not isinstance(call.gpus, int) or isinstance(call.gpus, bool) or call.gpus < 0):
             text = "gpus={gpus} is no number of GPUs. Write how many each call gets: 1, or 0 to hide them."
             raise PolicyError(msg(text, gpus=repr(call.gpus)))
-        return replace(call, timeout=None if call.timeout is None else units.seconds(call.timeout))
+        return replace(call, timeout=None if call.timeout is None else units.parse_seconds(call.timeout))
 
     @classmethod
     def of_function(cls, **options: Any) -> Self:

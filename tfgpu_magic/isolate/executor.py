@@ -22,8 +22,8 @@ from concurrent.futures import Executor
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from tfgpu_magic.errors import Unpicklable, WorkerDied
-from tfgpu_magic.ground import host
-from tfgpu_magic.ground.host import shell
+from tfgpu_magic.ground import process_kind
+from tfgpu_magic.ground.process_kind import shell
 from tfgpu_magic.isolate import sinks, user_code
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.job_list import JobFuture
@@ -391,7 +391,7 @@ class Isolated(Generic[P, R]):
             WorkerDied: its process ended without an answer.
             TimedOut: it took too long.
         """
-        if host.in_worker:
+        if process_kind.in_worker:
             return self.__wrapped__(*args, **kwargs)
         __tracebackhide__ = True  # by which IPython leaves out frames that do not help its user
         asked = self.asked

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from tfgpu_magic.frameworks.runtime import RUNTIME, adopt
-from tfgpu_magic.ground import host
+from tfgpu_magic.ground import process_kind
 
 
 def inheritance(environment: Mapping[str, str]) -> tuple[Callable[[], object], ...]:
@@ -38,7 +38,11 @@ def inheritance(environment: Mapping[str, str]) -> tuple[Callable[[], object], .
     file, module = getattr(main, "__file__", None), getattr(getattr(main, "__spec__", None), "name", None)
     absolute = str(Path(file).absolute()) if isinstance(file, str) else None
     return (
-        partial(_set_caller, host.caller or host.here(), {**RUNTIME.environment_for_children(), **environment}),
+        partial(
+            _set_caller,
+            process_kind.caller or process_kind.noun(),
+            {**RUNTIME.environment_for_children(), **environment},
+        ),
         partial(_set_place, tuple(sys.path), tuple(sys.argv), directory),
         *(partial(_try, call) for call in limits()),
         *([] if processes is None else [partial(_set_key, bytes(processes.current_process().authkey))]),
@@ -65,7 +69,7 @@ def _try(call: Callable[[], object]) -> None:
 
 
 def _set_caller(caller: str, environment: Mapping[str, str]) -> None:
-    host.caller = caller
+    process_kind.caller = caller
     adopt(environment)
     RUNTIME.read_ceiling()  # before any code of the call could change the variable
     time.tzset()

@@ -17,16 +17,16 @@ from typing import TypeVar
 
 from tfgpu_magic.claims import allocation
 from tfgpu_magic.claims.allocation import ProcessMemory, key, size
-from tfgpu_magic.claims.claim import Claim, Page
+from tfgpu_magic.claims.claim import Claim, LedgerState
 from tfgpu_magic.claims.ledger import LEDGER, ClaimLedger
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.other_processes import ProcessNames, Unnamed, names
 from tfgpu_magic.engine.room import Wait, is_first
 from tfgpu_magic.errors import NOT_STARTED, Refused
-from tfgpu_magic.ground import host
-from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
+from tfgpu_magic.ground import process_kind
+from tfgpu_magic.ground.message import Message, join_lines, msg, paragraph
 from tfgpu_magic.ground.snapshot import Snapshot
-from tfgpu_magic.machine.owners.pids import elsewhere, family
+from tfgpu_magic.machine.owners.pids import family, missing
 from tfgpu_magic.machine.see import look
 from tfgpu_magic.policy import fit
 from tfgpu_magic.policy.fit import Device
@@ -106,8 +106,8 @@ class LeaseRequest:
             return tuple(device for device in found if device.limits) or (found if waits else None)
         devices = candidates(here, self.policy, snapshot)
         if not devices and self.gpus is not None and snapshot.error:
-            text = msg("{gpus} for each call cannot be had.", gpus=allocation.gpus(self.gpus))
-            raise Refused(in_a_row((text, snapshot.error)), verdict=NOT_STARTED)
+            text = msg("{gpus} for each call cannot be had.", gpus=allocation.gpu_count(self.gpus))
+            raise Refused(paragraph((text, snapshot.error)), verdict=NOT_STARTED)
         return devices if devices or self.gpus is not None else None
 
     def alternatives(self, snapshot: Snapshot) -> Iterator[tuple[Policy, tuple[Device, ...] | Refused | None]]:
@@ -144,9 +144,9 @@ class Leases:
         since = time.time()
         while True:
             ended, snapshot = self._look(since)
-            with self._ledger.turn() as page:
-                if page.ended == ended:  # else the snapshot has, as if others', what a call held that ended meanwhile
-                    leased = _others(page)
+            with self._ledger.transaction() as state:
+                if state.ended == ended:  # else the snapshot has, as if others', what a call held that ended meanwhile
+                    leased = _others(state)
                     break
 
         def room(here: Policy) -> int | None:
@@ -154,7 +154,7 @@ class Leases:
             if devices is None:
                 return None
             allocation.choose(devices, held(snapshot), leased, gpus or 1, lambda: names(snapshot))
-            return allocation.places(devices, leased, gpus or 1)
+            return allocation.capacity(devices, leased, gpus or 1)
 
         return first(functools.partial(room, here) for here in nearest_first(snapshot))
 
@@ -171,7 +171,7 @@ class Leases:
                 with request.wait:
                     policy, devices = self._take(request)
             except Refused as error:
-                self._ledger.want(error.retryable)
+                self._ledger.note_wanted(error.retryable)
                 if request.wait.limit is not None or not request.for_all:
                     raise
                 policy, devices = engine.inherited(request.snapshot).then(request.policy), ()
@@ -191,18 +191,18 @@ class Leases:
             since = time.time() - _FRESH
             alternatives = list(request.alternatives(request.snapshot))  # asking CUDA for them may take a while
             try:
-                with self._ledger.turn() as page:
-                    if page.ended != ended:  # the snapshot has, as if others', what a call held that ended meanwhile
+                with self._ledger.transaction() as state:
+                    if state.ended != ended:  # the snapshot has, as if others', what a call held that ended meanwhile
                         continue
                     try:
-                        found = first(functools.partial(self._found, page, request, *one) for one in alternatives)
+                        found = first(functools.partial(self._found, state, request, *one) for one in alternatives)
                     except Refused as error:
                         if request.wait.limit is None or not error.retryable:
                             raise
                         found, refused = None, error
                     if found is not None:
                         return found
-                    changes = page.changes
+                    changes = state.changes
             except Unnamed:
                 request.names.found = names(request.snapshot)
                 continue
@@ -212,7 +212,7 @@ class Leases:
         raise Abandoned
 
     def _found(
-        self, page: Page, request: LeaseRequest, here: Policy, devices: tuple[Device, ...] | Refused | None
+        self, state: LedgerState, request: LeaseRequest, here: Policy, devices: tuple[Device, ...] | Refused | None
     ) -> tuple[Policy, tuple[Device, ...]] | None:
         """Return the policy and the GPUs that a call gets now under this process's policy `here`; None if it waits.
 
@@ -225,23 +225,23 @@ class Leases:
         if isinstance(devices, Refused):
             raise devices
         if devices is None:
-            page.drop(request.number)
+            state.drop(request.number)
             return together, ()
-        goes = is_first(page, request.number, [key(device.gpu) for device in devices])
+        goes = is_first(state, request.number, [key(device.gpu) for device in devices])
         memory, count = held(request.snapshot), len(devices) if request.for_all else request.gpus or 1
-        chosen = allocation.choose(devices, memory, _others(page), count, request.names)
+        chosen = allocation.choose(devices, memory, _others(state), count, request.names)
         if chosen is None or not goes:
             return None
         had = {key(device.gpu): size(device) for device in chosen}
         known = tuple(sorted(memory.strangers))
-        page.put(replace(page.claims[request.number], requested=(), had=had, known=known))
-        return together if request.for_all else allocation.settle(together, chosen), chosen
+        state.put(replace(state.claims[request.number], requested=(), had=had, known=known))
+        return together if request.for_all else allocation.resolve(together, chosen), chosen
 
     def _look(self, since: float) -> tuple[int, Snapshot]:
         """Return how many leases had ended, and the GPUs as they were then or later, and not before `since`."""
         with self._looking:
-            with self._ledger.turn() as page:
-                ended = page.ended
+            with self._ledger.transaction() as state:
+                ended = state.ended
             if self._seen[0] != ended or self._seen[1].time < since:
                 self._seen = (ended, see())
             return self._seen
@@ -251,9 +251,9 @@ class Leases:
         until = time.monotonic() + seconds
         while request.wanted() and time.monotonic() < until:
             time.sleep(TICK)
-            with self._ledger.turn() as page:
-                page.change(request.number, seen=time.monotonic())
-                if page.changes != changes:
+            with self._ledger.transaction() as state:
+                state.change(request.number, seen=time.monotonic())
+                if state.changes != changes:
                     return
 
 
@@ -309,8 +309,8 @@ def candidates(here: Policy, policy: Policy, snapshot: Snapshot) -> tuple[Device
         words = device.words
         return device.capped or (fallen and words in here.requests and words not in policy.requests)
 
-    devices = (allocation.asked(device) for device in seen(here, policy, snapshot))
-    return tuple(allocation.lowered(device) if may_be_less(device) else device for device in devices)
+    devices = (allocation.for_isolated_call(device) for device in seen(here, policy, snapshot))
+    return tuple(allocation.capped_to_free(device) if may_be_less(device) else device for device in devices)
 
 
 def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
@@ -337,17 +337,17 @@ def see() -> Snapshot:
     if snapshot.error and not snapshot.absent:
         snapshot = look(_SECOND_TIMEOUT)
     if snapshot.error and not snapshot.absent:
-        unread = in_a_row(("The driver did not report which GPUs are free.", snapshot.error))
-        raise Refused(in_lines((unread, "Calls that need none run with gpus=0.")), verdict=NOT_STARTED)
+        unread = paragraph(("The driver did not report which GPUs are free.", snapshot.error))
+        raise Refused(join_lines((unread, "Calls that need none run with gpus=0.")), verdict=NOT_STARTED)
     return snapshot
 
 
 def held(snapshot: Snapshot) -> ProcessMemory:
     """Return what each process holds; pids that do not exist here belong to another namespace."""
-    return ProcessMemory(snapshot.processes, frozenset(elsewhere(row.pid for row in snapshot.processes)))
+    return ProcessMemory(snapshot.processes, frozenset(missing(row.pid for row in snapshot.processes)))
 
 
-def _others(page: Page) -> list[Claim]:
+def _others(state: LedgerState) -> list[Claim]:
     """Return what all calls have, but those that this process runs in: it may use what these have."""
-    ours = family() if host.in_worker else frozenset()
-    return [one for one in page.of_calls() if one.pid not in ours]
+    ours = family() if process_kind.in_worker else frozenset()
+    return [one for one in state.call_claims() if one.pid not in ours]

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.engine import engine
 from tfgpu_magic.ground import TENSORFLOW
-from tfgpu_magic.ground.host import shell
 from tfgpu_magic.ground.message import Message, msg
+from tfgpu_magic.ground.process_kind import shell
 from tfgpu_magic.isolate import watch
 from tfgpu_magic.isolate.call import AGAIN, LEAVE, SHOW, SHOWN, WORK, Call, Outcome, Setup, timed_out
 from tfgpu_magic.isolate.inheritance import inheritance
@@ -213,8 +213,8 @@ class _CallWatch:
         self._run.pid = self._process.pid
         self._step(Event.STARTED)
         if (claim := self._setup.claim) is not None:
-            with LEDGER.turn() as page:
-                page.change(claim, pid=self._process.pid)
+            with LEDGER.transaction() as state:
+                state.change(claim, pid=self._process.pid)
         self._selector.register(self._process.connection, selectors.EVENT_READ, self._receive)
         for descriptor in self._decoders:
             os.set_blocking(descriptor, False)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tfgpu_magic.ground.host import shell
+from tfgpu_magic.ground.process_kind import shell
 
 
 class Sink:

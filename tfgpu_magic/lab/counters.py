@@ -1,4 +1,4 @@
-"""Counts who has held how much GPU memory for how long, and how much of it without use: `Hours`.
+"""Counts who has held how much GPU memory for how long, and how much of it without use: `UsageTotals`.
 
 The service that reads the GPUs for all users goes on with each reading of the lists, and writes the file `hours` beside
 the machine's board, for itself and the exporter alone (mode 0640: a month of somebody's hours is nobody else's), and
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.machine.board import machine_board
-from tfgpu_magic.machine.board.directory import boot
+from tfgpu_magic.machine.board.directory import boot_id
 from tfgpu_magic.machine.board.unused import AFTER, LONGEST_GAP
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Total(NamedTuple):
     unknown: float = 0.0
 
 
-class Hours:
+class UsageTotals:
     """The totals since a time.
 
     Args:
@@ -102,7 +102,7 @@ class Hours:
         """Go on to a reading of the lists; one that failed, and one without lists of its own, change nothing."""
         if snapshot.listed_at is None or snapshot.error or snapshot.listed_at == self.at:
             return
-        for (uuid, user), more in between(self._past, snapshot, self._sizes).items() if self._past else ():
+        for (uuid, user), more in held_between(self._past, snapshot, self._sizes).items() if self._past else ():
             pair = (uuid, user) if (uuid, user) in self.totals or len(self.totals) < MOST else (uuid, None)
             self.totals[pair] = _sum(self.totals.get(pair, Total()), more)
         self.since = snapshot.listed_at if self.since is None else self.since
@@ -114,10 +114,10 @@ class Hours:
         pairs, totals = list(self.totals), self.totals.values()
         columns = {name: [getattr(total, field) for total in totals] for field, name in _COLUMNS.items()}
         named = {"uuid": [uuid for uuid, _ in pairs], "uid": [user for _, user in pairs]}
-        return json.dumps({"boot": boot(), "since": self.since, "at": self.at, "totals": named | columns})
+        return json.dumps({"boot": boot_id(), "since": self.since, "at": self.at, "totals": named | columns})
 
     @classmethod
-    def from_json(cls, text: str, past: Snapshot | None = None) -> Hours:
+    def from_json(cls, text: str, past: Snapshot | None = None) -> UsageTotals:
         """Parse what `to_json` returned, of this version or another.
 
         Args:
@@ -130,7 +130,7 @@ class Hours:
         try:
             fields: dict[str, Any] = json.loads(text)
             found, nothing = fields["totals"], [0.0] * len(fields["totals"]["uuid"])
-            if fields["boot"] != boot():
+            if fields["boot"] != boot_id():
                 raise ValueError("of an earlier boot")
             columns = [list(map(_figure, found.get(name, nothing))) for name in _COLUMNS.values()]
             pairs = [(str(uuid), user) for uuid, user in zip(found["uuid"], map(_user, found["uid"]), strict=True)]
@@ -140,7 +140,7 @@ class Hours:
             raise ValueError(f"no hours: {error}") from error
 
 
-def between(before: Snapshot, now: Snapshot, sizes: Sizes) -> dict[Pair, Total]:
+def held_between(before: Snapshot, now: Snapshot, sizes: Sizes) -> dict[Pair, Total]:
     """Return what was held between two readings of the lists: until the second one all is as it was at the first.
 
     Memory is known to be unused when it has been so for `unused.AFTER`; then what was held since its use is added.
@@ -215,7 +215,7 @@ def _user(value: object) -> int | None:
     raise ValueError(f"no user: {value!r}")
 
 
-def read(place: BoardDirectory, past: Snapshot | None = None, name: str = HOURS) -> Hours | None:
+def read_totals(place: BoardDirectory, past: Snapshot | None = None, name: str = HOURS) -> UsageTotals | None:
     """Return what is in a file; None where there is none that can be read, is whole and of this boot.
 
     Args:
@@ -228,18 +228,18 @@ def read(place: BoardDirectory, past: Snapshot | None = None, name: str = HOURS)
     except (OSError, MonitorError):
         return None
     with os.fdopen(fd, "rb") as file, contextlib.suppress(OSError, ValueError):
-        return Hours.from_json(file.read(_LONGEST).decode(), past)
+        return UsageTotals.from_json(file.read(_LONGEST).decode(), past)
     return None
 
 
-def own() -> tuple[float, Total] | None:
+def own_totals() -> tuple[float, Total] | None:
     """Return since when this user's hours are counted, and what they are; None where that is not known now."""
-    look = machine_board.published()
+    look = machine_board.read_published()
     if look is None or look.stale_since is not None:
         return None
     try:
         with contextlib.closing(machine_board.MachineDirectory()) as place:
-            found = read(place, name=f"{HOURS}-{os.geteuid()}")
+            found = read_totals(place, name=f"{HOURS}-{os.geteuid()}")
     except (MonitorError, OSError):
         return None
     if found is None or found.since is None:
@@ -247,7 +247,7 @@ def own() -> tuple[float, Total] | None:
     return found.since, functools.reduce(_sum, found.totals.values(), Total())
 
 
-class HoursFile:
+class UsageTotalsFiles:
     """Counts for the service that writes the machine's board, and goes on with what an earlier one has left.
 
     Args:
@@ -257,7 +257,7 @@ class HoursFile:
 
     def __init__(self, place: BoardDirectory, past: Snapshot | None) -> None:
         self._place = place
-        self._hours = read(place, past) or Hours()
+        self._hours = read_totals(place, past) or UsageTotals()
         self._written: dict[int, dict[Pair, Total]] = {}
 
     def __call__(self, snapshot: Snapshot) -> None:
@@ -276,10 +276,10 @@ class HoursFile:
         for user, totals in owns.items():
             if self._written.get(user) != totals:
                 with contextlib.suppress(OSError):  # a number that is nobody's here keeps no other user's from its file
-                    self._write(f"{HOURS}-{user}", Hours(totals, self._hours.since), user)
+                    self._write(f"{HOURS}-{user}", UsageTotals(totals, self._hours.since), user)
                     self._written[user] = totals
 
-    def _write(self, name: str, hours: Hours, reader: int | None = None) -> None:
+    def _write(self, name: str, hours: UsageTotals, reader: int | None = None) -> None:
         def share(fd: int) -> None:
             os.fchmod(fd, 0o640)
             if reader is not None:

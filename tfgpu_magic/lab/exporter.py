@@ -29,8 +29,8 @@ from prometheus_client.registry import Collector
 
 from tfgpu_magic._version import __version__
 from tfgpu_magic.errors import MonitorError, TfGpuError
-from tfgpu_magic.ground.bounded import within
-from tfgpu_magic.lab.counters import Hours, Total, read
+from tfgpu_magic.ground.bounded import run_within
+from tfgpu_magic.lab.counters import Total, UsageTotals, read_totals
 from tfgpu_magic.machine.board.machine_board import SYSTEM_USERS, MachineDirectory
 from tfgpu_magic.machine.board.snapshot_file import SnapshotReader
 from tfgpu_magic.machine.board.unused import LONGEST_GAP
@@ -126,12 +126,12 @@ class MachineSeen(NamedTuple):
     limits: LimitFacts = LimitFacts()
     left: Mapping[Pair, Total] = {}
 
-    def named(self, uid: int | None) -> str | None:
+    def user_name(self, uid: int | None) -> str | None:
         """Return a user's name; None where it has to be waited for."""
         return UNKNOWN if uid is None else self.names.get(uid)
 
 
-def families(seen: MachineSeen, now: float) -> list[Metric]:
+def make_metrics(seen: MachineSeen, now: float) -> list[Metric]:
     """Return the metrics.
 
     Args:
@@ -165,7 +165,7 @@ def _samples(seen: MachineSeen, now: float) -> Iterator[Sample]:
         yield from ((name, where, value) for name, value in _figures(gpu))
         if listed and not (gpu.mig or gpu.error) and gpu.listed:
             yield from _users(seen, gpu, rows[gpu.label], where)
-    yield from _kept(seen, board)
+    yield from _remembered_samples(seen, board)
 
 
 def _figures(gpu: Gpu) -> Iterator[tuple[str, float | None]]:
@@ -181,12 +181,12 @@ def _figures(gpu: Gpu) -> Iterator[tuple[str, float | None]]:
 
 
 def _users(seen: MachineSeen, gpu: Gpu, rows: Sequence[Process], where: tuple[str, ...]) -> Iterator[Sample]:
-    """Give what users hold of a GPU."""
+    """Yield what users hold of a GPU."""
     by_user: defaultdict[str, list[Process]] = defaultdict(list)
     pods: defaultdict[tuple[str, str], list[Process]] = defaultdict(list)
     folded = {row.uid for row in rows if row.pid <= 0}  # a row of the board's for many processes
     for row in rows:
-        if (name := seen.named(row.uid)) is not None:
+        if (name := seen.user_name(row.uid)) is not None:
             by_user[name].append(row)
         kind, _, ids = (row.cgroup or "").partition(":")
         if kind in ("pod", "container"):
@@ -216,12 +216,12 @@ def _sum(rows: Sequence[Process]) -> int | None:
     return sum(known) if len(known) == len(rows) else None
 
 
-def _kept(seen: MachineSeen, board: Snapshot) -> Iterator[Sample]:
-    """Give what is known of users beside the reading, whether they are on a GPU now or not."""
+def _remembered_samples(seen: MachineSeen, board: Snapshot) -> Iterator[Sample]:
+    """Yield the totals and limits of users, whether they use a GPU now or not."""
     gpus = {gpu.uuid or gpu.label: (gpu.uuid or "", gpu.label, seen.host) for gpu in board.gpus}
 
     def user(uuid: str, uid: int | None) -> tuple[str, ...] | None:
-        name = seen.named(uid)
+        name = seen.user_name(uid)
         return (*gpus[uuid], name) if uuid in gpus and name is not None else None
 
     # Those whom the system has no name for have one together.
@@ -252,7 +252,7 @@ class UserNames:
     def of(self, uids: Set[int]) -> dict[int, str]:
         """Return the names that are known of users; `UNKNOWN` is that of one whom the system has none for."""
         if missing := sorted(uid for uid in uids if self._found.get(uid, UNKNOWN) == UNKNOWN):
-            within(NAMES_TIMEOUT, partial(self._find, missing), self._hanging)
+            run_within(NAMES_TIMEOUT, partial(self._find, missing), self._hanging)
         return {uid: self._found[uid] for uid in uids if uid in self._found}
 
     def _find(self, uids: Sequence[int]) -> None:
@@ -333,9 +333,9 @@ class Exporter(Collector):
         """Return the metrics as they are now."""
         now = time.time()
         with self._lock:
-            return families(self._see(now), now)
+            return make_metrics(self._read_machine(now), now)
 
-    def _see(self, now: float) -> MachineSeen:
+    def _read_machine(self, now: float) -> MachineSeen:
         host = socket.gethostname()
         try:
             look, hours = self._read()
@@ -350,12 +350,12 @@ class Exporter(Collector):
         names = self._names.of({uid for uid in users if uid is not None})
         seen = MachineSeen(host, board, totals, names, force)
         for pair, total in totals.items():
-            if pair[1] is not None and seen.named(pair[1]) == UNKNOWN:
+            if pair[1] is not None and seen.user_name(pair[1]) == UNKNOWN:
                 self._unknown[pair] = total
-        named = [pair for pair in self._unknown if pair in totals and seen.named(pair[1]) != UNKNOWN]
+        named = [pair for pair in self._unknown if pair in totals and seen.user_name(pair[1]) != UNKNOWN]
         return seen._replace(left={pair: self._unknown[pair] for pair in named})
 
-    def _read(self) -> tuple[Reading, Hours | None]:
+    def _read(self) -> tuple[Reading, UsageTotals | None]:
         """Read the board, and what was counted.
 
         Raises:
@@ -363,11 +363,11 @@ class Exporter(Collector):
             MonitorError: its board, or the person's own, is not to be trusted or cannot be read.
         """
         if self._watch is not None:
-            return self._watch.look(), None
+            return self._watch.read(), None
         with contextlib.closing(MachineDirectory()) as place:
-            return SnapshotReader(place).look(), read(place)
+            return SnapshotReader(place).read(), read_totals(place)
 
-    def _from_zero(self, hours: Hours | None, now: float) -> Mapping[Pair, Total]:
+    def _from_zero(self, hours: UsageTotals | None, now: float) -> Mapping[Pair, Total]:
         """Return the totals, but of one that has come up lately zero; not where it may have been there before.
 
         Args:
@@ -381,8 +381,8 @@ class Exporter(Collector):
         return {pair: Total() if now - self._since[pair] < NEW_FOR else total for pair, total in totals.items()}
 
 
-def _bound(server: WSGIServer) -> None:
-    """Let no client that says nothing keep a thread, or, with TLS, all others."""
+def _limit_clients(server: WSGIServer) -> None:
+    """Limit how long a silent client may keep a thread, or, with TLS, all other clients."""
 
     class Handler(server.RequestHandlerClass):  # type: ignore[name-defined, misc]
         timeout = SILENT_FOR
@@ -434,7 +434,7 @@ def serve(address: str, port: int, encryption: Encryption | None = None) -> None
     registry = CollectorRegistry()
     registry.register(Exporter())
     try:
-        listening = _passed() or _listening(address, port)
+        listening = _systemd_socket() or _open_socket(address, port)
         if encryption is not None:
             listening = encryption.context().wrap_socket(listening, server_side=True, do_handshake_on_connect=False)
     except (OSError, OverflowError, UnicodeError) as error:  # the latter two: no such port, or no such address, can be
@@ -446,13 +446,13 @@ def serve(address: str, port: int, encryption: Encryption | None = None) -> None
         server.socket, server.server_name, server.server_port = listening, address, port
         server.setup_environ()
         server.set_app(make_wsgi_app(registry))
-        _bound(server)
+        _limit_clients(server)
         host = f"[{address}]" if ":" in address else address
         print(f"http{'s' if encryption else ''}://{host}:{port}/metrics", flush=True)
         server.serve_forever()
 
 
-def _passed() -> socket.socket | None:
+def _systemd_socket() -> socket.socket | None:
     """Return the socket that systemd has made for this process; None without one. Source: sd_listen_fds(3)."""
     if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
         return None
@@ -460,6 +460,6 @@ def _passed() -> socket.socket | None:
     return socket.socket(fileno=_FIRST_PASSED)
 
 
-def _listening(address: str, port: int) -> socket.socket:
+def _open_socket(address: str, port: int) -> socket.socket:
     found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     return socket.create_server((found[4][0], port), family=found[0])

@@ -7,4 +7,4 @@ from importlib import import_module
 from tfgpu_magic import policy
 from tfgpu_magic.server.extensions import Extension
 
-EXTENSION: Extension = import_module("tfgpu_magic.lab.steps").Lab() if policy.FILE.exists() else Extension()
+EXTENSION: Extension = import_module("tfgpu_magic.lab.idle_actions").Lab() if policy.FILE.exists() else Extension()

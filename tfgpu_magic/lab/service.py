@@ -13,13 +13,13 @@ import os
 from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.lab.counters import HoursFile
+from tfgpu_magic.lab.counters import UsageTotalsFiles
 from tfgpu_magic.machine.board.machine_board import SYSTEM_USERS, MachineDirectory, folder
 from tfgpu_magic.machine.board.viewers import PROCESS_NAME
 from tfgpu_magic.machine.collector import CollectorConfig, collect
-from tfgpu_magic.machine.owners.holders import holder
+from tfgpu_magic.machine.owners.holders import read_holder
 
-CONFIG = CollectorConfig(linger=math.inf, read_holder=holder, idle_kernels=lambda _: {}, counter=HoursFile)
+CONFIG = CollectorConfig(linger=math.inf, read_holder=read_holder, idle_kernels=lambda _: {}, counter=UsageTotalsFiles)
 """Nobody's looks keep it, no process is opened, no kernel reports to it, and hours are counted."""
 
 

@@ -37,13 +37,13 @@ from tfgpu_magic.machine.board.viewers import (
     PROCESS_NAME,
     READING_TIMEOUT,
     TAKEN,
-    newest,
-    wanted,
+    newest_view,
+    read_wanted,
 )
 from tfgpu_magic.machine.driver.nvml import NvmlReader
-from tfgpu_magic.machine.driver.readings import completed
+from tfgpu_magic.machine.driver.readings import complete
 from tfgpu_magic.machine.driver.schedule import ASLEEP, DriverSleep, Schedule, WantedIntervals
-from tfgpu_magic.machine.owners.holders import HolderFacts, Holders, users_holder
+from tfgpu_magic.machine.owners.holders import HolderFacts, Holders, read_users_holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ class CollectorConfig(NamedTuple):
 
     linger: float = LINGER
     patience: float = READING_TIMEOUT
-    read_holder: Callable[[int], HolderFacts] = users_holder
+    read_holder: Callable[[int], HolderFacts] = read_users_holder
     idle_kernels: Callable[[BoardDirectory], Mapping[int, float]] = lambda place: _idle_since_by_pid(place)
     counter: Callable[[BoardDirectory, Snapshot | None], Callable[[Snapshot], object]] = lambda *_: lambda _: None
     answer: Callable[[Snapshot], object] = lambda _: None
@@ -99,7 +99,7 @@ def collect(place: BoardDirectory, config: CollectorConfig) -> bool:
         return False
     try:
         os.utime(lock)  # a first sign
-        _go_on(place, lock, config)
+        _run(place, lock, config)
     finally:
         os.close(lock)
     return True
@@ -111,27 +111,27 @@ def _lock(place: BoardDirectory) -> int | None:
         fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if place.holds(LOCK, fd):
+            if place.has(LOCK, fd):
                 return fd
         os.close(fd)
         time.sleep(0.02)
     return None
 
 
-def _go_on(place: BoardDirectory, lock: int, config: CollectorConfig) -> None:
-    readings, stamp = _Readings(place, config), newest(place)
+def _run(place: BoardDirectory, lock: int, config: CollectorConfig) -> None:
+    readings, stamp = _Readings(place, config), newest_view(place)
     looked = time.monotonic() - (time.time_ns() - stamp) / 1e9
     readings.begin()
-    while place.is_there() and place.holds(LOCK, lock) and not readings.blind(time.monotonic()):
+    while place.is_there() and place.has(LOCK, lock) and not readings.fails_for_long(time.monotonic()):
         now = time.monotonic()
-        if (touched := newest(place)) != stamp:
+        if (touched := newest_view(place)) != stamp:
             looked, stamp = now, touched
         if now - looked > config.linger and not readings.is_asked():
             readings.end()
             return
         with contextlib.suppress(OSError, MonitorError):  # a full disk: viewers find this missing until there is room
-            readings.go_on(now)
-        _wait_until(now + readings.pause(), readings.is_asked if config.linger < math.inf else None)
+            readings.step(now)
+        _wait_until(now + readings.seconds_to_next(), readings.is_asked if config.linger < math.inf else None)
 
 
 def _wait_until(end: float, is_asked: Callable[[], bool] | None) -> None:
@@ -153,35 +153,35 @@ class _Readings:
         self._failures = past.failures if past else 0  # of the collectors before
         self._snapshot: Snapshot | None = None
         self._listed: dict[str, int | None] = {}
-        asked = place.touched(ASKED)
+        asked = place.touch_time(ASKED)
         self._opened, self._asked = False, asked if time.time_ns() - asked > ASKED_FOR * 1e9 else 0
         self._saw_at = time.monotonic()
 
     def begin(self) -> None:
         """Read for the first time, and answer; raise `MonitorError` where nothing can be published."""
         try:
-            self.go_on(time.monotonic())
+            self.step(time.monotonic())
         except OSError as error:
             raise MonitorError(f"{self._place.path} cannot be written to ({error.strerror}).") from error
         self._answer(self._writer.published.snapshot)
 
     def end(self) -> None:
-        """Say that nobody reads any more."""
+        """Publish that this collector has ended."""
         self._writer.end()
         if self._place.simulated:  # this machine will not come back
-            for name in (SNAPSHOT, HISTORY, ASKED, *self._place.names(PREFIX), LOCK):
+            for name in (SNAPSHOT, HISTORY, ASKED, *self._place.list_names(PREFIX), LOCK):
                 self._place.remove(name)
 
     def is_asked(self) -> bool:
         """Return whether somebody needs a reading that has not begun yet."""
-        return self._place.touched(ASKED) != self._asked
+        return self._place.touch_time(ASKED) != self._asked
 
-    def go_on(self, now: float) -> None:
+    def step(self, now: float) -> None:
         """Read and publish what is due or asked for, or beat."""
-        self._schedule.wanted = self._wanted()
-        asked = self._place.touched(ASKED)
-        closed = self._driver_sleep.goes_on(now) or (not self._opened and self._driver_sleep.asleep())
-        kind = None if closed else self._schedule.kind(now)
+        self._schedule.wanted = self._read_wanted()
+        asked = self._place.touch_time(ASKED)
+        closed = self._driver_sleep.should_go_on(now) or (not self._opened and self._driver_sleep.is_asleep())
+        kind = None if closed else self._schedule.due_kind(now)
         if asked != self._asked:
             self._asked = asked
             kind = "graphics" if self._snapshot is None or kind == "graphics" else "lists"
@@ -190,27 +190,27 @@ class _Readings:
                 self._close()
         elif kind is not None:
             self._read(kind, now)
-        elif closed and self._driver_sleep.asleep():
+        elif closed and self._driver_sleep.is_asleep():
             self._sleep()
         else:
             self._writer.beat(self._due())
 
-    def blind(self, now: float) -> bool:
-        """Return whether the GPUs could not be read for long; the longer, the more collectors in a row could not."""
+    def fails_for_long(self, now: float) -> bool:
+        """Return whether the GPUs could not be read for long: longer, if earlier collectors failed too."""
         if self._snapshot is None or self._snapshot.error in (None, ASLEEP):
             self._saw_at = now
         return now - self._saw_at > BLIND_FOR * 2.0 ** min(self._failures, MOST_DOUBLINGS)
 
-    def pause(self) -> float:
+    def seconds_to_next(self) -> float:
         """Return for how many seconds there is nothing to do."""
-        return max(0.0, min(self._schedule.next() - time.monotonic(), 1.0)) if self._opened else _PAUSE
+        return max(0.0, min(self._schedule.next_due() - time.monotonic(), 1.0)) if self._opened else _PAUSE
 
     def _due(self) -> float:
-        return time.time() + self._schedule.next() - time.monotonic()
+        return time.time() + self._schedule.next_due() - time.monotonic()
 
-    def _wanted(self) -> WantedIntervals:
+    def _read_wanted(self) -> WantedIntervals:
         """Return what the viewers want; lists too, where what is used of a GPU follows from its processes alone."""
-        now = wanted(self._place)
+        now = read_wanted(self._place)
         unified = self._snapshot is not None and any(gpu.unified for gpu in self._snapshot.gpus)
         return now._replace(lists=2.0 * now.memory) if unified else now
 
@@ -222,17 +222,17 @@ class _Readings:
         self._writer.publish(self._snapshot, due=time.time() + 1.0, failures=0)
 
     def _read(self, kind: str, now: float) -> None:
-        with _alarm(self._patience):
+        with _time_limit(self._patience):
             snapshot = read(self._reader, self._snapshot, kind)
-            if kind == "memory" and _moved(snapshot, self._listed) and self._schedule.may_list(now):
+            if kind == "memory" and _has_changed(snapshot, self._listed) and self._schedule.may_list(now):
                 kind, snapshot = "lists", read(self._reader, snapshot, "lists")
         cost = time.monotonic() - now  # the driver's: /proc is not its time
         if kind != "memory":
             self._listed = {gpu.label: gpu.used for gpu in snapshot.gpus}
-            snapshot = self._tracker.step(self._holders.named(snapshot, now), self._idle_kernels)
+            snapshot = self._tracker.step(self._holders.complete(snapshot, now), self._idle_kernels)
         opening, self._opened = not self._opened, snapshot.error is None
         failed = not self._opened
-        self._schedule.done(kind, now, cost, opening=opening, failed=failed, absent=snapshot.absent)
+        self._schedule.record(kind, now, cost, opening=opening, failed=failed, absent=snapshot.absent)
         self._snapshot = snapshot
         failures = self._failures + 1 if failed else 0
         self._writer.publish(snapshot, due=self._due(), asked=self._asked, failures=failures)
@@ -240,11 +240,11 @@ class _Readings:
             self._history.add(snapshot)
             if kind != "memory":
                 self._count(snapshot)
-        if kind != "memory" and self._driver_sleep.begins(snapshot, now):  # an old list lacks newer processes
+        if kind != "memory" and self._driver_sleep.should_begin(snapshot, now):  # an old list lacks newer processes
             self._close()
 
     def _close(self) -> None:
-        with _alarm(self._patience):
+        with _time_limit(self._patience):
             self._reader.close()
         self._opened = False
 
@@ -255,7 +255,7 @@ def _idle_since_by_pid(place: BoardDirectory) -> dict[int, float]:
 
 
 @contextlib.contextmanager
-def _alarm(patience: float) -> Iterator[None]:
+def _time_limit(patience: float) -> Iterator[None]:
     """End this process if the block, which calls a driver, takes longer."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
@@ -266,8 +266,8 @@ def _alarm(patience: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _moved(snapshot: Snapshot, listed: Mapping[str, int | None]) -> bool:
-    """Tell whether a GPU's use has changed since its processes were listed, so that they must be listed again.
+def _has_changed(snapshot: Snapshot, listed: Mapping[str, int | None]) -> bool:
+    """Return whether a GPU's use has changed since its processes were listed, so that they must be listed again.
 
     Otherwise new memory would look like that of a process that the driver does not list.
     """
@@ -279,22 +279,22 @@ def read(reader: NvmlReader, before: Snapshot | None, kind: str) -> Snapshot:
     """Ask the driver for a kind of reading, and complete it from the one before."""
     processes, graphics = kind != "memory", kind == "graphics"
     fresh = reader.read(processes=processes, graphics=graphics)
-    return completed(fresh, before, processes=processes, graphics=graphics)
+    return complete(fresh, before, processes=processes, graphics=graphics)
 
 
 def _reader() -> NvmlReader:
     return NvmlReader([folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder])
 
 
-def alone(patience: float) -> Snapshot:
+def read_alone(patience: float) -> Snapshot:
     """Return a reading that is published nowhere, by a process that is no collector.
 
     Args:
         patience: as `CollectorConfig` has it.
     """
-    with _alarm(patience):
+    with _time_limit(patience):
         snapshot = _reader().read()
-    return Holders(users_holder).named(snapshot, time.monotonic())
+    return Holders(read_users_holder).complete(snapshot, time.monotonic())
 
 
 def main(linger: float = LINGER, patience: float = READING_TIMEOUT, *, publishes: bool = True) -> None:
@@ -310,16 +310,16 @@ def main(linger: float = LINGER, patience: float = READING_TIMEOUT, *, publishes
     if publishes:
         try:
             with BoardDirectory() as place:
-                if not collect(place, CollectorConfig(linger, patience, answer=lambda first: _say(first.to_json()))):
-                    _say(TAKEN)
+                if not collect(place, CollectorConfig(linger, patience, answer=lambda first: _reply(first.to_json()))):
+                    _reply(TAKEN)
                 return
         except MonitorError as error:
-            _say("", str(error))
-    _say(alone(patience).to_json())
+            _reply("", str(error))
+    _reply(read_alone(patience).to_json())
 
 
-def _say(answer: str, why_not: str = "") -> None:
-    """Answer whoever has started this process; after the answer nobody waits for it any more."""
+def _reply(answer: str, why_not: str = "") -> None:
+    """Answer the process that started this one, which then waits no longer."""
     with contextlib.suppress(OSError):  # nobody has waited
         print(why_not, end="", file=sys.stderr, flush=True)
         print(answer, end="", flush=True)

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.frameworks import NAMES, import_hook
-from tfgpu_magic.ground.host import CellWatch, RunWatch, host
+from tfgpu_magic.ground.process_kind import CellWatch, RunWatch, process_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ class FirstUseWatch(CellWatch):
         super().start()
         import_hook.call_at_import(_note_import)
         if imported := _frameworks():
-            imported.RUNTIME.guard()  # it was loaded before
+            imported.RUNTIME.protect_settings()  # it was loaded before
 
     def stop(self) -> None:
         """Watch no more, and have TensorFlow's calls respect no policy any more."""
@@ -58,10 +58,10 @@ class FirstUseWatch(CellWatch):
         if (calls := sys.modules.get("tfgpu_magic.frameworks.tensorflow.calls")) is not None:
             calls.restore()
 
-    def _before(self, info: Any) -> None:
+    def _before_cell(self, info: Any) -> None:
         self._sources[threading.get_ident()] = info.raw_cell or ""
 
-    def _after(self, result: Any) -> None:
+    def _after_cell(self, result: Any) -> None:
         for framework in self._new():
             self._started_frameworks.add(framework.name)
             # A cell that was interrupted while it awaited has no result, and one that is not kept has no number.
@@ -95,7 +95,7 @@ def _note_import() -> None:
 def _started_frameworks() -> list[Framework]:
     """Return the frameworks that use a GPU, or a CUDA context that may be theirs."""
     imported = _frameworks()
-    return imported.awake() if imported else []
+    return imported.active() if imported else []
 
 
 def _frameworks() -> ModuleType | None:
@@ -110,7 +110,7 @@ def _frameworks() -> ModuleType | None:
 def _note_broken(error: BaseException) -> None:
     """Note a first op that failed for lack of memory. Later failures, when TensorFlow is ready, do not matter."""
     imported = _frameworks()
-    if imported and imported.RUNTIME.half_started and imported.out_of_memory(error) and _from_tensorflow(error):
+    if imported and imported.RUNTIME.half_started and imported.is_out_of_memory(error) and _from_tensorflow(error):
         imported.RUNTIME.broken = True
 
 
@@ -173,10 +173,10 @@ class FailureWatch(CellWatch):
         if not getattr(self._shell, "isolated", False):
             super().start()
 
-    def _before(self, _: Any) -> None:
+    def _before_cell(self, _: Any) -> None:
         self._known = id(_last())
 
-    def _after(self, result: Any) -> None:
+    def _after_cell(self, result: Any) -> None:
         error = getattr(result, "error_in_exec", None)  # a cell that was interrupted while it awaited has no result
         last = _last()
         if error is None and id(last) != self._known:  # a traceback that the cell has gone on from, as `%run` does
@@ -217,7 +217,7 @@ class IdleRelease(RunWatch):
         if self._timer is not None:
             self._timer.cancel()
 
-    def _turned(self) -> None:
+    def _cells_changed(self) -> None:
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
@@ -240,7 +240,7 @@ def _give_back() -> None:
     from tfgpu_magic.isolate import user_code  # few kernels give back
 
     running = set(user_code.other_threads())
-    if host() != "kernel":
+    if process_kind() != "kernel":
         running.discard(threading.main_thread().name)  # it waits for the next line; a kernel's may run a task
     if running:
         return

@@ -18,9 +18,9 @@ from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
 from tfgpu_magic.frameworks.runtime import RUNTIME
 from tfgpu_magic.frameworks.self_report import after_exit
-from tfgpu_magic.ground.host import magics, shell
+from tfgpu_magic.ground.process_kind import magics, shell
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
-from tfgpu_magic.machine.see import DRIVER_TIMEOUT, look, still_asked
+from tfgpu_magic.machine.see import DRIVER_TIMEOUT, is_still_asked, look
 from tfgpu_magic.notebook import configuration
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.decide import Frameworks
@@ -60,7 +60,7 @@ def state(words: str = "") -> ChooserAnswer:
     late = ""
     process = RUNTIME.observe(snapshot.gpus)
     if process.fixed:
-        late = str(refusal.too_late(NOTHING, process).reason.alone)
+        late = str(refusal.too_late(NOTHING, process).reason.without_next)
         shown = after_exit(snapshot)
     asked = engine.current().asked
     facts: dict[str, object] = {
@@ -71,7 +71,7 @@ def state(words: str = "") -> ChooserAnswer:
         "chooses": asked.choice is not None,
         "gpus": [_gpu(gpu, process) for gpu in shown.gpus if not gpu.mig],
         "error": snapshot.error or "",
-        "asking": not snapshot.gpus and still_asked(),
+        "asking": not snapshot.gpus and is_still_asked(),
     }
     if words and snapshot.gpus:
         facts["plan"] = planned = _plan(words, lambda: snapshot)
@@ -86,7 +86,7 @@ def _plan(words: str, see: Callable[[], Snapshot]) -> Mapping[str, object]:
             return {"outcome": "fits", **_describe(engine.plan(words, frameworks=_frameworks(words), see=see))}
         except TooLate as error:
             then = engine.foresee(words, _frameworks(words), see=see)
-            return {"outcome": "late", "late": str(error.reason.alone), **_describe(then)}
+            return {"outcome": "late", "late": str(error.reason.without_next), **_describe(then)}
     except TfGpuError as error:
         return _describe_refusal(error)
 
@@ -147,9 +147,9 @@ def _apply(do: Callable[[], Plan]) -> ChooserAnswer:
 
 def _gpu(gpu: Gpu, process: ProcessState) -> dict[str, object]:
     """Return a GPU's facts. Unknown ones are absent."""
-    facts = {"label": gpu.label, "name": gpu.name, "free": gpu.free, "total": gpu.most, "error": gpu.error}
+    facts = {"label": gpu.label, "name": gpu.name, "free": gpu.free, "total": gpu.capacity, "error": gpu.error}
     facts["fits"] = None if gpu.free is None else max(available(process.promises, gpu), 0)
-    if RUNTIME.ceiling is not None and gpu.most is not None:
+    if RUNTIME.ceiling is not None and gpu.capacity is not None:
         facts["most"] = RUNTIME.ceiling.bytes(gpu) if RUNTIME.ceiling.amounts else 0
     return {name: value for name, value in facts.items() if value is not None}
 

@@ -10,7 +10,7 @@ from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.frameworks import NAMES, runtime
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.ground.message import RESTART, in_a_row
+from tfgpu_magic.ground.message import RESTART, paragraph
 from tfgpu_magic.notebook import restart
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.ceiling import read
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.policy.settings import Settings
     from tfgpu_magic.policy.word import Magic
 
-quieten = runtime.quieten
+quieten = runtime.set_log_level
 kept_words = restart.kept_words
 
 
@@ -127,7 +127,7 @@ def resume(
     except Refused as error:
         there = engine.current().asked_of_all
         held = [f"`{there}` is, for every framework."] if others and there.requests else []
-        error.verdict = in_a_row((f"`{words}`{asked} is NOT in force.", *held))
+        error.verdict = paragraph((f"`{words}`{asked} is NOT in force.", *held))
         raise
 
 

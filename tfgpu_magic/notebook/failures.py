@@ -37,10 +37,10 @@ def show(error: BaseException, number: int | None) -> None:
     explaining.show(error, number)
     plan, text = RUNTIME.current, str(error)
     hides = plan.show or DEVICES in plan.environment
-    if RUNTIME.changed():
+    if RUNTIME.changed_settings():
         return
     if _SET.search(text) and (hides if text.startswith("Visible") else plan.growth is not None):
-        why: Message | str | None = f"{RUNTIME.named} is in force already. Leave this call out."
+        why: Message | str | None = f"{RUNTIME.policy_noun} is in force already. Leave this call out."
     elif not hides or not (why := _hidden(plan, error, text)):
         return
     import_hook.warn(f"tfgpu_magic: {why}")
@@ -61,7 +61,7 @@ def _hidden(plan: Plan, error: BaseException, text: str) -> Message | None:
         "{policy} is in force: GPU {hidden} is hidden, and GPU {shown} is numbered from 0. Take a lower number; to "
         "have all GPUs, restart and begin with `{line}`.",
         line=Line("visible all"),
-        policy=RUNTIME.named,
+        policy=RUNTIME.policy_noun,
         hidden=", ".join(hidden),
         shown=", ".join(seen.values()),
     )

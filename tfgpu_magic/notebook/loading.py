@@ -25,9 +25,9 @@ from traitlets.config import Config
 
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.frameworks import import_hook
-from tfgpu_magic.ground.host import host, in_cell, preload, starting
-from tfgpu_magic.ground.host import magics as magics_of
-from tfgpu_magic.ground.message import listed
+from tfgpu_magic.ground.message import format_list
+from tfgpu_magic.ground.process_kind import in_cell, is_starting, preload, process_kind
+from tfgpu_magic.ground.process_kind import magics as magics_of
 from tfgpu_magic.notebook.cell_watches import FailureWatch, FirstUseWatch, IdleRelease
 from tfgpu_magic.notebook.reporter import Reporter
 from tfgpu_magic.policy import CEILING, POLICY, settings
@@ -54,7 +54,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     if magics_of(shell) is not None:
         return
     magics = attach(shell)
-    if host() == "cell":
+    if process_kind() == "cell":
         return
     if magics.warm:
         configuration().warm()
@@ -79,7 +79,7 @@ def _enforce_configured(shell: InteractiveShell) -> dict[str, Any]:
     """Enforce what is configured, and return all settings that can be used, with the ceiling in force."""
     given, file = settings.of_configuration(shell.config, _configuration_name(shell)), settings.of_file()
     values = {**file.values, **given.values}
-    if host() == "cell":
+    if process_kind() == "cell":
         return values  # its notebook's policy came along, unless the cell asks for another
     for flaw in (*file.flaws, *given.flaws):
         _warn(shell, f"tfgpu_magic: {flaw}")
@@ -97,7 +97,7 @@ def _configuration_name(shell: InteractiveShell) -> str:
         app = app.parent
     files = [file for file in ([] if app is None else app.loaded_config_files) if _names_us(file)]
     where = settings.CONFIGURATION
-    return f"{where} ({listed(files)})" if files else where
+    return f"{where} ({format_list(files)})" if files else where
 
 
 def _names_us(file: str) -> bool:
@@ -152,7 +152,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     if tracking is not None:
         tracking.meter(shell).track(None)
     used = sys.modules.get("tfgpu_magic.isolate.process.forkserver_client")
-    if used is not None and host() != "cell":  # the isolated calls of a cell may outlive the extension
+    if used is not None and process_kind() != "cell":  # the isolated calls of a cell may outlive the extension
         used.FORK_SERVER.stop()  # it holds 600 MB, and the next call, if any, starts another
 
 
@@ -192,7 +192,7 @@ def _warn(shell: InteractiveShell, text: str) -> None:
 
 def _print(shell: InteractiveShell, text: str, stream: TextIO) -> None:
     """Print a text in the cell that runs, or in the first one."""
-    if starting(shell):
+    if is_starting(shell):
         _print_later(shell, text, stream)
     else:
         print(text, file=stream, flush=True)
@@ -301,9 +301,9 @@ class TfGpuMagics(TfGpuSettings, Magics):
         __tracebackhide__ = True  # as above
         first = cell is None and "tfgpu_magic.notebook.words.line" not in sys.modules
         if first:
-            from tfgpu_magic.machine.starting import ask
+            from tfgpu_magic.machine.collector_start import prefetch
 
-            ask()  # the GPUs are read while the words are imported
+            prefetch()  # the GPUs are read while the words are imported
         lines = _lines()
         shell = self.shell
         assert shell is not None  # noqa: S101  # it was made with one

@@ -16,7 +16,7 @@ from tfgpu_magic.frameworks import registry, self_report
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.insight.timeline import TIMELINE
 from tfgpu_magic.machine.board.report_files import AT_LEAST_EVERY, ReportFile
-from tfgpu_magic.machine.owners.pids import kernel_id, notebook_of
+from tfgpu_magic.machine.owners.pids import kernel_id, notebook_of_shell
 
 
 class Publisher:
@@ -45,12 +45,12 @@ class Publisher:
             active: when one last began or ended, in seconds since the epoch; None of a program.
             promises: whether it may take what its policy allows; not if it only starts kernels, which claim that.
         """
-        before = LEDGER.own()
+        before = LEDGER.own_claim()
         try:
-            report = self_report.brief()
+            report = self_report.short_report()
             claims = self_report.claims(report)
             LEDGER.renew(before, claims if promises else dict.fromkeys(claims))
-            self.ready = bool(registry.awake())
+            self.ready = bool(registry.active())
         except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
             report = Report(pid=os.getpid(), summary="")
         TIMELINE.sample(registry.pools())  # some 10 µs a GPU
@@ -68,7 +68,7 @@ class Publisher:
     @property
     def imports(self) -> bool:
         """Whether this process has imported a framework."""
-        return bool(registry.imported())
+        return bool(registry.imported_names())
 
     def close(self) -> None:
         """Remove the last report."""
@@ -78,4 +78,4 @@ class Publisher:
 
 def of_kernel(shell: Any) -> Publisher:
     """Return the publisher of a shell's reports."""
-    return Publisher(partial(notebook_of, shell))
+    return Publisher(partial(notebook_of_shell, shell))

@@ -16,8 +16,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.frameworks import NAMES, import_hook
-from tfgpu_magic.ground import host
-from tfgpu_magic.ground.host import UseWatch
+from tfgpu_magic.ground import process_kind
+from tfgpu_magic.ground.process_kind import UseWatch
 from tfgpu_magic.notebook.report_schedule import (
     Due,
     Event,
@@ -56,7 +56,7 @@ class Reporter(UseWatch):
 
     def __init__(self, shell: Any = None, name: str = "", *, running: bool = False) -> None:
         super().__init__(shell, running=running)
-        host.announce = self.announce
+        process_kind.announce = self.announce
         self._name, self._pid = name, os.getpid()
         self._has_kernels = False
         self.state = ReporterState(time.time(), program=shell is None, running=running)
@@ -106,12 +106,12 @@ class Reporter(UseWatch):
     def note_idle(self) -> None:
         """Note that the cell that loads the extension is none: IPython sends no event at the end of a silent one."""
         self._cells.clear()
-        self._turned()
+        self._cells_changed()
 
-    def _turned(self) -> None:
+    def _cells_changed(self) -> None:
         self._step(Turned(self._running))
 
-    def _used(self) -> None:
+    def _note_use(self) -> None:
         self._step(Used())
 
     def _step(self, event: Event) -> None:

@@ -25,8 +25,8 @@ from traitlets import Bool, Dict, Float, Unicode, default
 from tfgpu_magic.engine.status import shown
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.frameworks import self_report
-from tfgpu_magic.ground.bounded import within
-from tfgpu_magic.ground.host import host, quiet_comms
+from tfgpu_magic.ground.bounded import run_within
+from tfgpu_magic.ground.process_kind import process_kind, quiet_comms
 from tfgpu_magic.ground.rows import Table
 from tfgpu_magic.tell import fetch, page_json
 from tfgpu_magic.tell.fetch import Watcher, failure
@@ -262,7 +262,7 @@ class Outputs:
     def end(self) -> None:
         """Wait for an answer, from the end of a cell on."""
         self.begin()
-        if self._shown and not self._without and host() == "kernel":
+        if self._shown and not self._without and process_kind() == "kernel":
             self._timer = threading.Timer(ANSWER_WITHIN, self._wait_no_longer)
             self._timer.daemon = True
             self._timer.start()
@@ -341,7 +341,7 @@ class _Ticker:
 
     def look(self) -> Drawn:
         """Look now, at the history too, from a cell: stop waiting for a look that hangs. Raise nothing."""
-        return within(LOOK_TIMEOUT, partial(self._look, past=True)) or (_HANGS, None)
+        return run_within(LOOK_TIMEOUT, partial(self._look, past=True)) or (_HANGS, None)
 
     def _look(self, *, past: bool) -> Drawn:
         """Look however long it takes, at the history too if that is wanted. A look that hangs blocks no other."""
@@ -361,7 +361,7 @@ class _Ticker:
             with contextlib.suppress(MonitorError):  # which `see` raises at once
                 watcher.watch.wait(1.5)  # a table that opens with figures is worth the wait
         self._looked_at = time.monotonic()
-        table = watcher.see()
+        table = watcher.read()
         return table, page_json.past(watcher.watch.history(), seconds=600, most=HISTORY_POINTS) if past else None
 
     def _run(self) -> None:

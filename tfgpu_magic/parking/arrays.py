@@ -21,8 +21,8 @@ from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.engine import other_processes, room
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda, registry, self_report
-from tfgpu_magic.ground import host
-from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
+from tfgpu_magic.ground import process_kind
+from tfgpu_magic.ground.message import Message, join_lines, msg, paragraph
 from tfgpu_magic.ground.report import Parked
 from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.machine.see import look
@@ -155,16 +155,16 @@ class MovedArrays:
         self._came_back = ()
         found = survey()
         if found.reasons:
-            raise refusal(in_a_row([*found.reasons, *stay_messages(found.stays)]))
+            raise refusal(paragraph([*found.reasons, *stay_messages(found.stays)]))
         self.stays = found.stays
         try:
             self._take_out(found, wanted, show)
             _give_back()
         except Exception as error:
             show(msg("Moving everything back to the GPU."))
-            raise refusal(in_a_row([message_of(error), self._taken_back()])) from error
+            raise refusal(paragraph([message_of(error), self._taken_back()])) from error
         finally:
-            host.announce()
+            process_kind.announce()
 
     def _take_out(self, found: Survey, wanted: Callable[[], bool], show: Show) -> None:
         whole = rounded(found.leaving)
@@ -229,7 +229,7 @@ class MovedArrays:
             _claim({})
             if not self._moved:
                 self._came_back, self.return_seconds = [*sizes], time.monotonic() - begun
-            host.announce()
+            process_kind.announce()
 
     def make_unreadable(self) -> None:
         """Make each read of what is in host memory raise an error from now on. All of that stays there for good."""
@@ -237,7 +237,7 @@ class MovedArrays:
         for one in sorted(self._moved, key=lambda one: isinstance(one, tensorflow.Variable)):  # PyTorch's may fail
             one.make_unreadable()
         self._readable = False
-        host.announce()
+        process_kind.announce()
 
     def in_host_memory(self, thing: object) -> tuple[Any, int, list[str]]:
         """Return a variable's or tensor's NumPy array, and of what has several a dict, as `without_gpu.arrays`."""
@@ -273,7 +273,7 @@ def _put_back(
             if fits:
                 one.put_back()
         except Exception as error:
-            if not registry.out_of_memory(error):
+            if not registry.is_out_of_memory(error):
                 raise
             fits = False
         if fits:
@@ -290,8 +290,8 @@ def _claim(sizes: Mapping[str, int]) -> None:
     held = Counter[str]()
     for pool in registry.pools():
         held[pool.gpu] += pool.taken or 0
-    with contextlib.suppress(Refused), LEDGER.turn() as page:  # whatever is wrong with the ledger, it comes back
-        page.have(LEDGER.slot, {gpu: size + held[gpu] for gpu, size in sizes.items()}, "return")
+    with contextlib.suppress(Refused), LEDGER.transaction() as state:  # without the ledger, it comes back too
+        state.set_own(LEDGER.slot, {gpu: size + held[gpu] for gpu, size in sizes.items()}, "return")
 
 
 def _batches(arrays: Sequence[Movable]) -> Iterator[Sequence[Movable]]:
@@ -317,7 +317,7 @@ def _measured(arrays: Sequence[Movable]) -> Movable:
 
 def _may_fit(gpu: str, size: int) -> bool:
     """Return whether a GPU has so many bytes free, with those that the frameworks have taken there and do not use."""
-    free = cuda.free().get(gpu)
+    free = cuda.free_sizes().get(gpu)
     there = [pool for pool in registry.pools(settings=True) if pool.gpu == gpu and pool.taken]
     return free is None or size <= free + sum(max(0, (pool.taken or 0) - pool.in_use) for pool in there)
 
@@ -327,7 +327,7 @@ def _check_gpus(sizes: Mapping[str, int]) -> None:
 
     NVML is only asked if CUDA does not answer for a GPU, or has no room there.
     """
-    free = cuda.free()
+    free = cuda.free_sizes()
     doubtful = {gpu: size for gpu, size in sizes.items() if gpu and not (gpu in free and _may_fit(gpu, size))}
     snapshot = look() if doubtful else None
     if snapshot is None or snapshot.error:
@@ -357,7 +357,7 @@ def _no_room(uuid: str, size: int) -> Message:
     name = "The GPU" if gpu is None else f"GPU {gpu.label}"
     waits = msg("{gpu} does not have {size} free yet.", gpu=name, size=rounded(size))
     names = other_processes.names(snapshot)
-    return in_lines([waits, *([] if gpu is None else holders(gpu, snapshot.processes, names))])
+    return join_lines([waits, *([] if gpu is None else holders(gpu, snapshot.processes, names))])
 
 
 def about(seconds: float) -> str:
@@ -375,6 +375,6 @@ def stay_messages(stays: Sequence[Staying]) -> list[Message]:
 
 
 def _give_back() -> None:
-    for framework in registry.freeing():
+    for framework in registry.freeable():
         if framework.name in MOVERS:
             framework.give_back()

@@ -15,11 +15,11 @@ from typing import Any
 
 from tfgpu_magic.claims.ledger import LEDGER
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.ground import host
+from tfgpu_magic.ground import process_kind
 from tfgpu_magic.ground.answer import Document
-from tfgpu_magic.ground.host import UseWatch
-from tfgpu_magic.ground.message import Message, in_a_row, msg
-from tfgpu_magic.ground.units import seconds
+from tfgpu_magic.ground.message import Message, msg, paragraph
+from tfgpu_magic.ground.process_kind import UseWatch
+from tfgpu_magic.ground.units import parse_seconds
 from tfgpu_magic.parking.kernel.process import Attempt, GatedProcess, uninterrupted
 from tfgpu_magic.policy.word import ParsedLine
 
@@ -44,7 +44,7 @@ class Automatic(UseWatch):
     """
 
     def __init__(self, shell: Any, process: GatedProcess, after: float, *, when_needed: bool) -> None:
-        super().__init__(shell, running=host.in_cell())
+        super().__init__(shell, running=process_kind.in_cell())
         self._process, self._after_seconds, self._when_needed = process, after, when_needed
         self._used_at, self._pause = time.monotonic(), AGAIN_AFTER
         self._wake, self._ended = threading.Event(), False
@@ -60,13 +60,13 @@ class Automatic(UseWatch):
         self._ended = True
         self._wake.set()
 
-    def _used(self) -> None:
+    def _note_use(self) -> None:
         self._used_at = time.monotonic()
         if self._pause > AGAIN_AFTER:
             self._pause = AGAIN_AFTER
             self._wake.set()  # a long pause ends
 
-    _turned = _used
+    _cells_changed = _note_use
 
     def _seconds_left(self) -> float:
         """Return the seconds for which it has to be idle yet."""
@@ -85,7 +85,7 @@ class Automatic(UseWatch):
 
     def _try_to_park(self) -> float:
         """Park it, if anything of it is on a GPU and wanted there; return the seconds until the next look."""
-        gpus = set(cuda.contexts())
+        gpus = set(cuda.gpus_in_use())
         if self._when_needed and not gpus & LEDGER.wanted_by_others():
             return CHECK_EVERY
         if gpus:
@@ -115,7 +115,7 @@ class Automatic(UseWatch):
         against, leaves = begun.result()
         trouble = leaves.wait() if leaves else None
         if against or leaves:
-            _log.debug("parked by itself: %s", in_a_row([*against, trouble]) if against or trouble else "done")
+            _log.debug("parked by itself: %s", paragraph([*against, trouble]) if against or trouble else "done")
 
 
 _current: Automatic | None = None
@@ -132,17 +132,17 @@ def answer(line: ParsedLine, shell: Any, process: GatedProcess) -> Document:
     off = flags.get(AUTO) == _OFF
     if line.values or not {AUTO} <= flags.keys() <= {AUTO, WHEN_NEEDED} or (off and WHEN_NEEDED in flags):
         raise line.word.error(UNKNOWN(text=line.text))
-    after = None if off else seconds(flags[AUTO])
-    magics = host.magics(shell)  # which stop what watches cells when they go
+    after = None if off else parse_seconds(flags[AUTO])
+    magics = process_kind.magics(shell)  # which stop what watches cells when they go
     if _current is not None:
         _current.stop()
         magics.watches = tuple(one for one in magics.watches if one is not _current)
         _current = None
     if after is None:
-        return Document(msg("This {here} is not parked by itself any more.", here=host.here()))
+        return Document(msg("This {here} is not parked by itself any more.", here=process_kind.noun()))
     _current = Automatic(shell, process, after, when_needed=WHEN_NEEDED in flags)
     _current.start()
     magics.watches = (*magics.watches, _current)
     when = " and another process of yours finds no room on its GPUs" if WHEN_NEEDED in flags else ""
     by_itself = "This {here} is parked by itself when no cell has run for {time}{when}."
-    return Document(msg(by_itself, here=host.here(), time=flags[AUTO], when=when))
+    return Document(msg(by_itself, here=process_kind.noun(), time=flags[AUTO], when=when))

@@ -75,7 +75,7 @@ def _try_lock(fd: int) -> bool:
 
 
 def trim() -> None:
-    """Give the memory of copies that were freed back to the system; glibc keeps what was less than 32 MiB each."""
+    """Return the memory of freed copies to the system; glibc keeps pieces of less than 32 MiB."""
     with contextlib.suppress(AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 

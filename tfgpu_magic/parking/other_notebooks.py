@@ -15,12 +15,12 @@ from typing import Any
 
 from tfgpu_magic.errors import MonitorError, PolicyError, Refused
 from tfgpu_magic.ground.answer import Document
-from tfgpu_magic.ground.message import in_a_row, msg
-from tfgpu_magic.ground.phrases import plain
+from tfgpu_magic.ground.message import msg, paragraph
+from tfgpu_magic.ground.phrases import clean
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import ReportFiles
-from tfgpu_magic.machine.owners.pids import began, connection_file
+from tfgpu_magic.machine.owners.pids import connection_file, start_time
 from tfgpu_magic.parking.outcome import BUSY, MIME, UNLOADED, ParkOutcome
 from tfgpu_magic.tell import fetch
 
@@ -75,7 +75,7 @@ def find_among(name: str, named: Mapping[int, str]) -> tuple[int, str]:
     others = {pid: _display_name(pid, named) for pid in sorted(named) if pid != os.getpid()}
     there = msg("There are: {notebooks}.", notebooks=_list_text(others, others)) if others else None
     nobody = msg("No other notebook of yours that holds GPU memory is called {name}.", name=repr(name))
-    raise PolicyError(in_a_row([nobody, there]))
+    raise PolicyError(paragraph([nobody, there]))
 
 
 def park(pid: int, name: str) -> Document:
@@ -87,7 +87,7 @@ def park(pid: int, name: str) -> Document:
     """
     outcome = ask_to_park(pid)
     if not outcome.parked:
-        raise Refused(in_a_row(outcome.lines), verdict=msg("{called} is not parked.", called=name))
+        raise Refused(paragraph(outcome.lines), verdict=msg("{called} is not parked.", called=name))
     first, *rest = outcome.lines
     back = msg("All is back before its next cell runs.")
     return Document(msg("{called}: {first}", called=name, first=first), back, *rest)
@@ -102,7 +102,7 @@ def ask_to_park(pid: int) -> ParkOutcome:
     Raises:
         MonitorError: its kernel cannot be asked.
     """
-    path, start = connection_file(pid), began(pid)
+    path, start = connection_file(pid), start_time(pid)
     if path is None or start is None:
         return ParkOutcome(False, [msg("Process {pid} is no kernel of a notebook of yours.", pid=pid)])
     try:
@@ -127,7 +127,7 @@ def _ask(path: Path, pid: int, start: int) -> ParkOutcome:
         client.shell_channel.start()
         asks = {"parked": f"{_ASK}({time.time() + BEGIN_TIMEOUT!r})"}
         asked = client.execute("", silent=True, allow_stdin=False, stop_on_error=False, user_expressions=asks)
-        while began(pid) == start and time.monotonic() - begun < ANSWER_TIMEOUT:
+        while start_time(pid) == start and time.monotonic() - begun < ANSWER_TIMEOUT:
             try:
                 message = client.get_shell_msg(timeout=_POLL)
             except queue.Empty:
@@ -138,7 +138,7 @@ def _ask(path: Path, pid: int, start: int) -> ParkOutcome:
                     return _outcome(message["content"])
     finally:
         client.stop_channels()
-    if began(pid) != start:
+    if start_time(pid) != start:
         return ParkOutcome(False, [msg("Its kernel has ended.")])
     silent = "Its kernel has not answered within {seconds} seconds, and may still park."
     return ParkOutcome(False, [msg(silent, seconds=f"{ANSWER_TIMEOUT:.0f}")])
@@ -163,8 +163,8 @@ def _runs_a_cell(pid: int) -> bool:
 
 
 def _display_name(pid: int, named: Mapping[int, str]) -> str:
-    return plain(PurePath(named.get(pid, "")).name, longest=_LONGEST) or f"The notebook with pid {pid}"
+    return clean(PurePath(named.get(pid, "")).name, longest=_LONGEST) or f"The notebook with pid {pid}"
 
 
 def _list_text(pids: Iterable[int], named: Mapping[int, str]) -> str:
-    return ", ".join(f"{plain(named[pid], longest=_LONGEST)} (pid {pid})" for pid in pids)
+    return ", ".join(f"{clean(named[pid], longest=_LONGEST)} (pid {pid})" for pid in pids)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from tfgpu_magic.ground import host
+from tfgpu_magic.ground import process_kind
 from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.parking.arrays import MovedArrays, stay_messages
@@ -44,8 +44,8 @@ def park_for_another(before: float) -> ParkOutcome:
     Args:
         before: when the question is too old, in seconds since the epoch.
     """
-    shell = host.shell()
-    if host.magics(shell) is None:
+    shell = process_kind.shell()
+    if process_kind.magics(shell) is None:
         return ParkOutcome(False, [UNLOADED])
     return ParkOutcome(False, [BUSY]) if time.time() > before else park(shell)
 

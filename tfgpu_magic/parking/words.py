@@ -12,11 +12,11 @@ from pathlib import PurePath
 from typing import Any
 
 from tfgpu_magic.engine.room import ProgressDisplay
-from tfgpu_magic.ground import host
+from tfgpu_magic.ground import process_kind
 from tfgpu_magic.ground.answer import Document
-from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
+from tfgpu_magic.ground.message import Message, join_lines, msg, paragraph
 from tfgpu_magic.ground.units import rounded
-from tfgpu_magic.machine.owners.pids import notebook_of
+from tfgpu_magic.machine.owners.pids import notebook_of_shell
 from tfgpu_magic.parking import automatic, other_notebooks
 from tfgpu_magic.parking.arrays import MovedArrays, about, check, stay_messages
 from tfgpu_magic.parking.frameworks import refusal
@@ -32,7 +32,7 @@ _PROGRAM = msg("A notebook or an IPython session can be parked, and this is a pr
 
 def run(line: ParsedLine) -> Document | None:
     """Do what a line asks for, or have it done when the cell has ended."""
-    shell = host.shell()
+    shell = process_kind.shell()
     if shell is None:
         raise refusal(_PROGRAM)
     if line.word.name == "unpark":
@@ -42,7 +42,7 @@ def run(line: ParsedLine) -> Document | None:
     if line.flags:
         return automatic.answer(line, shell, this_process(shell)[0])
     if line.rest:
-        pid, name = other_notebooks.find(line.rest, notebook_of(shell))
+        pid, name = other_notebooks.find(line.rest, notebook_of_shell(shell))
         if pid != os.getpid():
             return other_notebooks.park(pid, name)
     ipython.at_end_of_cell(shell, partial(_park_below_cell, shell))
@@ -61,7 +61,7 @@ def _park_below_cell(shell: Any) -> None:
     outcome = park(shell, display)
     first, *rest = outcome.lines
     back = [first, msg("All is back before the next cell runs."), *rest]
-    display.show_now(in_lines(back if outcome.parked else [NOT_PARKED, *outcome.lines]))
+    display.show_now(join_lines(back if outcome.parked else [NOT_PARKED, *outcome.lines]))
 
 
 def _check(shell: Any) -> Document:
@@ -84,7 +84,7 @@ def _unpark(shell: Any, line: ParsedLine) -> Document:
     process, arrays = this_process(shell)
     if not process.without:
         back = "This {here} is not parked: a cell runs only once all is back on the GPU."
-        return Document(msg(back, here=host.here()))
+        return Document(msg(back, here=process_kind.noun()))
     if unknown := [name for name in names if name not in shell.user_ns]:
         raise refusal(msg("There is no variable `{name}`.", name=unknown[0]))
     return Document(*(_bind(shell.user_ns, name, arrays) for name in names), goes_without())
@@ -101,4 +101,4 @@ def _bind(names: dict[str, Any], name: str, arrays: MovedArrays) -> Message:
     names[name] = made
     several = f"a dict with {count} NumPy array{'s' * (count > 1)}"
     now = several if isinstance(made, dict) else "a NumPy array"
-    return in_a_row([msg("`{name}` is now {now}.", name=name, now=now), failed])
+    return paragraph([msg("`{name}` is now {now}.", name=name, now=now), failed])

@@ -35,7 +35,7 @@ def parts(tokens: Sequence[str]) -> list[str]:
 
 
 def is_number(text: str) -> bool:
-    """Tell whether a text is a number and nothing else."""
+    """Return whether a text is a number and nothing else."""
     return re.fullmatch(_NUMBER, text) is not None
 
 

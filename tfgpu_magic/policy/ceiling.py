@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tfgpu_magic.errors import PolicyError, Refused
-from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
+from tfgpu_magic.ground.message import Message, join_lines, msg, paragraph
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy import arguments, parser
@@ -52,9 +52,9 @@ class Ceiling:
 
     def amount(self, gpu: Gpu) -> Amount:
         """Return the amount that holds on a GPU; of those that are unknown there, the first."""
-        if gpu.most is None:
+        if gpu.capacity is None:
             return self.amounts[0]
-        total = gpu.most
+        total = gpu.capacity
         return min(self.amounts, key=lambda amount: amount_bytes(amount, total))
 
     def bytes(self, gpu: Gpu) -> int:
@@ -141,7 +141,7 @@ class Ceiling:
             raise _no_release(self, self.clamp(policy, gpus))
 
     def notes(self, capped: Sequence[Gpu], *, grows: bool) -> Iterator[Message]:
-        """Give notes on what it does to a policy.
+        """Yield notes on how it changes a policy.
 
         Args:
             capped: the GPUs of which nothing lower is asked.
@@ -215,13 +215,13 @@ def _too_high(ceiling: Ceiling, asked: Sequence[tuple[Gpu, Memory]], allowed: Po
         what = f"{wanted}, and the ceiling is {most}."
         alike.setdefault(what, []).append(gpu.label)
     lines = [f"GPU {', '.join(labels)}: {what}" for what, labels in alike.items()]
-    return Refused(in_lines([*lines, *ceiling.flaws]).offering("\nThe most that is allowed:   ", [allowed]))
+    return Refused(join_lines([*lines, *ceiling.flaws]).with_tries("\nThe most that is allowed:   ", [allowed]))
 
 
 def _no_release(ceiling: Ceiling, allowed: Policy) -> Refused:
     """Return the error for memory that is to be given back, which nothing can hold under the ceiling."""
     return Refused(
-        in_lines([in_a_row((f"The ceiling here is `{ceiling}`.", NO_LIMIT)), *ceiling.flaws]).offering(
+        join_lines([paragraph((f"The ceiling here is `{ceiling}`.", NO_LIMIT)), *ceiling.flaws]).with_tries(
             "\nUp to the ceiling:   ", [allowed]
         )
     )
@@ -230,7 +230,7 @@ def _no_release(ceiling: Ceiling, allowed: Policy) -> Refused:
 def _no_gpu(ceiling: Ceiling, policy: Policy) -> Refused:
     """Return the error for requests for GPUs where none may be used."""
     return Refused(
-        in_lines([f"No GPU may be used here: the ceiling is `{ceiling}`.", *ceiling.flaws]).offering(
+        join_lines([f"No GPU may be used here: the ceiling is `{ceiling}`.", *ceiling.flaws]).with_tries(
             "\nAllowed:   ", [Policy((NO_GPU, *policy.cpus))]
         )
     )
@@ -239,7 +239,7 @@ def _no_gpu(ceiling: Ceiling, policy: Policy) -> Refused:
 def _unknown(ceiling: Ceiling, why: str) -> Refused:
     """Return the error for GPUs of which nothing is known, so that nothing can be held under it."""
     return Refused(
-        in_a_row((f"The ceiling here is `{ceiling}`, and it cannot be held now.", why)).offering(
+        paragraph((f"The ceiling here is `{ceiling}`, and it cannot be held now.", why)).with_tries(
             "\nWithout a GPU:   ", [NO_GPU]
         )
     )
@@ -258,7 +258,7 @@ def _most(ceiling: Ceiling, gpu: Gpu) -> str:
 
 
 def _amounts(text: str) -> Iterator[Amount]:
-    """Give the amounts that can be read in a text that is no ceiling."""
+    """Yield the amounts that can be read in a text that is no ceiling."""
     for token in re.split(r"[\s;,=]+", text):
         try:
             yield arguments.amount(token)

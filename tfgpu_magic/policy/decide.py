@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.ground import TENSORFLOW
-from tfgpu_magic.ground.message import Line, Message, in_a_row, msg, warning
+from tfgpu_magic.ground.message import Line, Message, msg, paragraph, warning
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import fit, other_frameworks, promises, refusal, tensorflow
 from tfgpu_magic.policy.easier import easier, similar
@@ -132,9 +132,11 @@ def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
     try:
         now = decide(plan.asked, snapshot, process, strict=False)
     except TooLate as error:
-        return replace(plan, notes=(error.reason.alone,))
+        return replace(plan, notes=(error.reason.without_next,))
     grown = Policy(tuple(r.growing(on=True) if isinstance(r, Memory) and r.limited else r for r in plan.asked))
-    why = now.unmet.alone if now.unmet and now.asked != grown else None  # else a note of the plan says what is missing
+    why = (
+        now.unmet.without_next if now.unmet and now.asked != grown else None
+    )  # else a note of the plan says what is missing
     short = [msg("`{policy}` cannot be had in full now.", policy=plan.asked), why]
     return replace(
         now,
@@ -142,7 +144,7 @@ def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
         parts=plan.parts,
         judged=False,
         configured=plan.configured,
-        notes=(*([in_a_row(short)] if now.unmet else ()), *now.notes),
+        notes=(*([paragraph(short)] if now.unmet else ()), *now.notes),
     )
 
 
@@ -219,7 +221,7 @@ def _first_possible(
             lead = "\nFits now:\n  " if restart is None else "\nFits after a restart:\n  "
             ways = similar(policy, found, plan.devices, snapshot, process)
             fitting = (way for way in ways if _fits(way, snapshot, process))
-            raise Refused(why.offering(lead, fitting, restarts=bool(restart)))
+            raise Refused(why.with_tries(lead, fitting, restarts=bool(restart)))
     if snapshot.absent:
         return least(policy, frozen=process.frozen)
     return replace(least(policy, process.ceiling, frozen=process.frozen), unmet=why)

@@ -146,7 +146,7 @@ def _less(
 def _has(asked: Memory, snapshot: Snapshot, room: Mapping[str, int]) -> bool:
     """Return whether any GPU has all that is asked of one."""
     need = asked.need
-    return need is not None and any(room[gpu.label] >= amount_bytes(need, gpu.most or 0) for gpu in snapshot.gpus)
+    return need is not None and any(room[gpu.label] >= amount_bytes(need, gpu.capacity or 0) for gpu in snapshot.gpus)
 
 
 def _rounded(size: int) -> int:

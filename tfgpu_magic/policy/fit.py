@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from tfgpu_magic.ground.message import Message, in_lines, msg, warning
+from tfgpu_magic.ground.message import Message, join_lines, msg, warning
 from tfgpu_magic.ground.snapshot import Gpu, Process
 from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.policy.memory import LEAST_LIMIT, capacity, context_bytes, reserve_bytes
@@ -92,9 +92,9 @@ def describe(
     alike: dict[Message, list[str]] = {}  # GPUs with the same problem are named together
     for device, problem in found:
         named = processes is not None and _is_short(device)
-        text = in_lines([problem, *(holders(device.gpu, processes or (), names) if named else ())])
+        text = join_lines([problem, *(holders(device.gpu, processes or (), names) if named else ())])
         alike.setdefault(text, []).append(device.gpu.label)
-    return in_lines(msg("GPU {gpus}: {text}", gpus=", ".join(labels), text=text) for text, labels in alike.items())
+    return join_lines(msg("GPU {gpus}: {text}", gpus=", ".join(labels), text=text) for text, labels in alike.items())
 
 
 def _grows(device: Device) -> bool:
@@ -119,7 +119,7 @@ def _problem(device: Device) -> Message | None:
         )
     if not device.limits:
         return None
-    if wanted > (gpu.most or 0):
+    if wanted > (gpu.capacity or 0):
         has = f"the {rounded(total)} it has" if gpu.limit is None else capacity(gpu)
         return msg(
             "{wanted}, more than {has}. TensorFlow would take less, and not say so.", wanted=_wanted(device), has=has
@@ -156,9 +156,9 @@ def _lack(device: Device) -> Message | None:
 
 
 def _is_short(device: Device) -> bool:
-    """Tell whether memory is missing that other processes hold, so that they are to be named."""
+    """Return whether memory is missing that other processes hold, so that they are to be named."""
     gpu, wanted = device.gpu, sum(device.limits)
-    if gpu.lost or gpu.total is None or gpu.free is None or wanted > (gpu.most or 0):
+    if gpu.lost or gpu.total is None or gpu.free is None or wanted > (gpu.capacity or 0):
         return False
     of_free = device.words is not None and device.words.of_free
     return of_free or wanted + context_bytes(gpu.total) > gpu.free
@@ -175,7 +175,7 @@ def holders(gpu: Gpu, processes: Sequence[Process], names: Mapping[int, str]) ->
     """Return a line for each process on the GPU, the largest first."""
     here = [process for process in processes if process.gpu == gpu.label]
     here.sort(key=lambda process: -(process.held or 0))
-    rest = gpu.rest(process.held for process in here) if gpu.listed else None
+    rest = gpu.unattributed(process.held for process in here) if gpu.listed else None
     lines = [(rounded(p.held), names.get(p.pid, f"pid {p.pid}")) for p in here[:MOST_HOLDERS]]
     if more := here[MOST_HOLDERS:]:
         lines.append(("", f"and {len(more)} more"))

@@ -70,8 +70,8 @@ def capacity(gpu: Gpu) -> str:
     """Write what a GPU has: ``80 GiB``; ``your 32 GiB (GPU: 80 GiB)`` where the driver lets this process have less."""
     if gpu.limit is None:
         return units.rounded(gpu.total)
-    most, total = units.rounded(gpu.most), units.rounded(gpu.total)
-    if gpu.most == gpu.total:
+    most, total = units.rounded(gpu.capacity), units.rounded(gpu.total)
+    if gpu.capacity == gpu.total:
         return f"your {most} (the driver's limit)"
     return f"your {most} (GPU: {total})"
 
@@ -129,9 +129,9 @@ class Figures(NamedTuple):
         Raises:
             Refused: the driver does not report it.
         """
-        if self.gpu.most is None:
+        if self.gpu.capacity is None:
             raise self._unknown("how much memory it has")
-        return self.gpu.most
+        return self.gpu.capacity
 
     @property
     def spare(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.ground import TENSORFLOW
-from tfgpu_magic.ground.message import Message, in_a_row, listed, msg
+from tfgpu_magic.ground.message import Message, format_list, msg, paragraph
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy import refusal
@@ -86,7 +86,7 @@ def notes(plan: Plan, process: ProcessState) -> Iterator[Message]:
         if part.unmet:
             yield part.unmet
     if plan.releases and any(request.releases for request in plan.asked_of_all.memory):
-        others = listed([part.framework for part in plan.parts])
+        others = format_list([part.framework for part in plan.parts])
         yield msg("--release is TensorFlow's alone: nothing that {names} took goes back by itself.", names=others)
     yield from _together(plan, process)
 
@@ -102,9 +102,9 @@ def _nearest(
     kept = before or FrameworkPlan(framework=state.name)
     if kept.is_within(part):
         return kept
-    late = refusal.framework_too_late(state.name, state.since, NOTHING, process).reason.alone
+    late = refusal.framework_too_late(state.name, state.since, NOTHING, process).reason.without_next
     held = f"The ceiling `{process.ceiling}` does not hold it. Restart for that."
-    return replace(kept, takes="", notes=(), unmet=in_a_row((late, held)) if process.ceiling else late)
+    return replace(kept, takes="", notes=(), unmet=paragraph((late, held)) if process.ceiling else late)
 
 
 def _possible(state: FrameworkState, plan: Plan, snapshot: Snapshot, process: ProcessState) -> FrameworkPlan:
@@ -116,10 +116,10 @@ def _possible(state: FrameworkState, plan: Plan, snapshot: Snapshot, process: Pr
         try:
             part = state.plan(_wanted(state, Policy(tuple(words)), NOTHING, plan, snapshot, process), state)
         except Refused as error:
-            why = why or error.reason.alone
+            why = why or error.reason.without_next
             continue
         kept = f"{state.name} is not held to all of `{plan.asked_of_all}`."
-        return replace(part, unmet=in_a_row((kept, why))) if why else part
+        return replace(part, unmet=paragraph((kept, why))) if why else part
     known = {gpu.uuid: gpu for gpu in snapshot.gpus}
     gpus = [known.get(uuid, Gpu(index=0, uuid=uuid)) for uuid in process.shown or ()]
     nothing = tuple(Device(gpu=gpu._replace(total=gpu.total or 1), limits=(0,)) for gpu in gpus)
@@ -129,7 +129,7 @@ def _possible(state: FrameworkState, plan: Plan, snapshot: Snapshot, process: Pr
         environment={**part.environment, **showing(())},
         takes="",
         notes=(),
-        unmet=in_a_row((f"{state.name} gets no GPU.", why)) if why else part.unmet,
+        unmet=paragraph((f"{state.name} gets no GPU.", why)) if why else part.unmet,
     )
 
 
@@ -157,7 +157,7 @@ def _left_free(plan: Plan, process: ProcessState) -> Iterator[Message]:
         words = "; ".join(str(request) for request in plan.asked.memory if request.of_any_framework) or "growth"
         yield msg(
             "{names} {are} imported here too, and left free: `%gpu {words}` is for every framework.",
-            names=listed(awake),
+            names=format_list(awake),
             are="is" if len(awake) == 1 else "are",
             words=words,
         )

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from tfgpu_magic.errors import PolicyError, UnknownWord
 from tfgpu_magic.ground import units
-from tfgpu_magic.ground.message import HELP, MAGIC, Line, Message, in_a_row, msg
+from tfgpu_magic.ground.message import HELP, MAGIC, Line, Message, msg, paragraph
 from tfgpu_magic.policy import requests
 from tfgpu_magic.policy.arguments import SIZES, is_number, readings
 from tfgpu_magic.policy.policy import Memory, Policy, Request
@@ -29,7 +29,7 @@ _GIVES_BACK = msg(
     isolate=Line("isolate", "above"),
     free=Line("free"),
 )
-_IMPOSSIBLE = dict.fromkeys(("reset", "clear", "unset"), in_a_row((default.DROPS, _GIVES_BACK))) | {
+_IMPOSSIBLE = dict.fromkeys(("reset", "clear", "unset"), paragraph((default.DROPS, _GIVES_BACK))) | {
     "restart": msg("Write --restart at the end of a line: `{line}`.", line=Line("limit 40%", restarts=True))
 }
 """Answers to words for what is not possible in a process that lives on."""
@@ -198,7 +198,7 @@ def _instead(name: str, words: Sequence[Word]) -> Message | str:
     if name.startswith("--"):
         return "Write a flag after its command, as in `limit 2GiB --grow`."
     near = nearest(name, [word.name for word in words]).strip()
-    return in_a_row((near, msg("`{help}` lists them.", help=HELP)))
+    return paragraph((near, msg("`{help}` lists them.", help=HELP)))
 
 
 def nearest(wrong: str, known: Iterable[str], tried: Mapping[str, str] = MappingProxyType({})) -> str:

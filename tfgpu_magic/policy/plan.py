@@ -350,7 +350,7 @@ def fraction_in(text: str) -> Decimal:
 def cuda_total(gpu: Gpu) -> int:
     """Return the bytes of a GPU as CUDA counts them, without what the driver keeps; 0 if they are unknown.
 
-    It is more than `Gpu.most` in a cgroup below the one that the driver limits.
+    It is more than `Gpu.capacity` in a cgroup below the one that the driver limits.
     """
     return 0 if gpu.total is None else gpu.total - (gpu.reserved or 0)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, TypeAlias
 
-from tfgpu_magic.ground.message import Message, listed, msg
+from tfgpu_magic.ground.message import Message, format_list, msg
 from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy.memory import Amount, Figures
@@ -58,7 +58,7 @@ def _are(gpus: Sequence[Gpu]) -> str | Message:
     labels = [gpu.label for gpu in gpus]
     if not labels:
         return "are no GPUs"
-    return f"is GPU {labels[0]}" if len(labels) == 1 else msg("are GPUs {gpus}", gpus=listed(labels))
+    return f"is GPU {labels[0]}" if len(labels) == 1 else msg("are GPUs {gpus}", gpus=format_list(labels))
 
 
 class _BaseRequest(ABC):
@@ -77,7 +77,7 @@ class _BaseRequest(ABC):
 
     @abstractmethod
     def replaces(self, earlier: Request) -> bool:
-        """Tell whether it replaces an earlier request. Differences GPU by GPU are left to `resolver`."""
+        """Return whether it replaces an earlier request. Differences GPU by GPU are left to `resolver`."""
 
     def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
         """Return the same for those of its GPUs that are there; None where nothing is left of it."""
@@ -185,7 +185,7 @@ class Memory(_BaseRequest):
         return self.gpu is not None
 
     def replaces(self, earlier: Request) -> bool:
-        """Tell whether both are about the same GPU, or this one about all GPUs."""
+        """Return whether both are about the same GPU, or this one about all GPUs."""
         return isinstance(earlier, Memory) and (self.gpu is None or earlier.gpu == self.gpu)
 
     def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
@@ -275,10 +275,10 @@ class Choice(_BaseRequest):
 
     @abstractmethod
     def easier(self, gpus: Sequence[GpuRef]) -> Iterator[Choice]:
-        """Give similar choices that are possible with these GPUs, the nearest first."""
+        """Yield similar choices that are possible with these GPUs, the nearest first."""
 
     def replaces(self, earlier: Request) -> bool:
-        """Tell whether both choose GPUs."""
+        """Return whether both choose GPUs."""
         return isinstance(earlier, Choice)
 
 
@@ -292,7 +292,7 @@ class Cpus(_BaseRequest):
         return f"split {self.count} --cpu"
 
     def replaces(self, earlier: Request) -> bool:
-        """Tell whether both divide the CPU."""
+        """Return whether both divide the CPU."""
         return isinstance(earlier, Cpus)
 
 
@@ -302,7 +302,7 @@ class Reset(_BaseRequest):
     __slots__ = ()
 
     def replaces(self, earlier: Request) -> bool:
-        """Tell whether it replaces an earlier request, which it always does."""
+        """Return whether it replaces an earlier request, which it always does."""
         del earlier
         return True
 
@@ -370,7 +370,7 @@ class Policy:
         return Policy(tuple(requests))
 
     def asks_the_same(self, other: Policy) -> bool:
-        """Tell whether both ask the same. Order counts where a GPU may be named in two ways, by number and by UUID."""
+        """Return whether both ask the same. Order counts if a GPU may be named twice, by number and by UUID."""
         ours, theirs = list(map(str, self)), list(map(str, other))
         by_name = any(isinstance(request.gpu, str) for request in self.memory)
         return ours == theirs if by_name else sorted(ours) == sorted(theirs)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tfgpu_magic.policy.policy import NOTHING, Policy
 
 if TYPE_CHECKING:
-    from tfgpu_magic.ground.host import Host
+    from tfgpu_magic.ground.process_kind import ProcessKind
     from tfgpu_magic.ground.snapshot import Gpu
     from tfgpu_magic.policy.ceiling import Ceiling
     from tfgpu_magic.policy.plan import FrameworkPlan, FrameworkState, Plan
@@ -97,7 +97,7 @@ class ProcessState(NamedTuple):
     claims: Mapping[str, float] = MappingProxyType({})
     promises: tuple[Promise, ...] = ()
     old: str | None = None
-    host: Host = "kernel"
+    host: ProcessKind = "kernel"
     keras: str | None = None
     ceiling: Ceiling | None = None
     plan: Plan | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfgpu_magic.ground.message import Message, in_a_row, listed, msg, warning
+from tfgpu_magic.ground.message import Message, format_list, msg, paragraph, warning
 from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy.memory import context_bytes, reserve_bytes
@@ -82,7 +82,7 @@ def notes(
 
 
 def passed(device: Device, promises: Sequence[Promise]) -> bool:
-    """Tell whether more of a GPU is promised, with what this process is to take of it, than there is."""
+    """Return whether more of a GPU is promised, with what this process is to take of it, than there is."""
     gpu, others = device.gpu, owed(promises, device.gpu)
     if not device.limits or not others or gpu.total is None or gpu.free is None:
         return False
@@ -104,7 +104,7 @@ def standing(
         waiting = [one for one in promises if one.gpu == gpu.uuid and one.owed]
         if waiting:
             names = owners()
-            parts = listed(_some([_to(one.owed, _name(one, names)) for one in waiting]))
+            parts = format_list(_some([_to(one.owed, _name(one, names)) for one in waiting]))
             said.append(msg("Memory of GPU {gpu} is promised and not taken yet: {parts}.", gpu=gpu.label, parts=parts))
     return said
 
@@ -116,7 +116,7 @@ def _excess(device: Device, here: Sequence[Promise], names: Mapping[int, str]) -
     limited = [one for one in here if one.size is not None]
     usable = gpu.usable or 0
     rest = usable - (gpu.free or 0) - sum(one.held for one in limited)
-    parts = listed([*_fixed(here, names), _to(mine, "this")])
+    parts = format_list([*_fixed(here, names), _to(mine, "this")])
     held = f"; {rounded(rest)} are held besides" if rest > 0 else ""
     promised = mine + sum(one.total for one in limited) + max(rest, 0)
     said = msg(
@@ -126,7 +126,7 @@ def _excess(device: Device, here: Sequence[Promise], names: Mapping[int, str]) -
         parts=parts,
         held=held,
     )
-    return in_a_row((said, *_open(here, names), "The last to take its part finds too little: take a lower limit."))
+    return paragraph((said, *_open(here, names), "The last to take its part finds too little: take a lower limit."))
 
 
 def _fixed(here: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
@@ -151,7 +151,7 @@ def _open(here: Sequence[Promise], names: Mapping[int, str]) -> list[Message]:
     found = [_name(one, names) for one in here if one.size is None]
     if len(found) == 1:
         return [msg("Without a limit, and counted as what it holds: {name}.", name=found[0])]
-    said = [listed(_some(found))] if found else []
+    said = [format_list(_some(found))] if found else []
     return [msg("Without a limit, and counted as what they hold: {names}.", names=names) for names in said]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from tfgpu_magic.errors import Refused, TooLate
-from tfgpu_magic.ground.message import IPYTHON, MAGIC, Line, Message, in_a_row, in_lines, joined, msg
+from tfgpu_magic.ground.message import IPYTHON, MAGIC, Line, Message, join, join_lines, msg, paragraph
 from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy.policy import Memory, Policy, Request
@@ -128,14 +128,14 @@ def if_it_cannot_be_shown(gpus: Sequence[Gpu]) -> None:
 
 def no_gpu(why: Message, rest: Policy) -> Refused:
     """Return the error for a GPU that is not there, with the rest of the policy as a way out."""
-    return Refused(why.offering("\nFor those that are:   ", [rest] if rest.requests else []))
+    return Refused(why.with_tries("\nFor those that are:   ", [rest] if rest.requests else []))
 
 
 def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
     """Return the error for a request about a GPU that TensorFlow is not to see."""
     whole = [other for other in seen if other.instance is None and gpu.instance is None]  # beside a MIG instance, none
     return Refused(
-        msg("GPU {gpu} is hidden from TensorFlow, so nothing can be set for it.", gpu=gpu.label).offering(
+        msg("GPU {gpu} is hidden from TensorFlow, so nothing can be set for it.", gpu=gpu.label).with_tries(
             " Show it first:   ", [f"visible {_list([*whole, gpu])}"]
         )
     )
@@ -154,14 +154,14 @@ def gone(labels: Sequence[str], value: str | None, ours: str | None) -> Refused:
     """Return the error for GPUs that CUDA no longer shows: what its variable is now, and what we have set it to."""
     why = msg("CUDA does not show this process GPU {gpus}, and did when it was asked.", gpus=", ".join(labels))
     if value in (None, ours):
-        return Refused(in_a_row((why, "Restart, and say it again.")))
+        return Refused(paragraph((why, "Restart, and say it again.")))
     way = msg(
         "{variable} is {value} now: restart, and take out the line that sets it, or run it before `{magic}`.",
         magic=MAGIC,
         variable=DEVICES,
         value=repr(value),
     )
-    return Refused(in_a_row((why, way)))
+    return Refused(paragraph((why, way)))
 
 
 def growth_on_some() -> Refused:
@@ -170,7 +170,7 @@ def growth_on_some() -> Refused:
         msg(
             "set_memory_growth was called for some of these GPUs and not for others; TensorFlow's first op would fail "
             "on that."
-        ).offering(" First say one of these, for all of them:\n  ", ["growth", "growth off"])
+        ).with_tries(" First say one of these, for all of them:\n  ", ["growth", "growth off"])
     )
 
 
@@ -212,7 +212,7 @@ def growth_must_agree(policy: Policy, together: Policy, memory: Sequence[Memory]
             "`{policy}`: memory growth is one setting for all GPUs of a process, and a limit without --grow switches "
             "it off on every one of them.",
             policy="; ".join(map(str, memory)),
-        ).offering("\nSay one of:\n  ", [*([capped] if grows else []), taken])
+        ).with_tries("\nSay one of:\n  ", [*([capped] if grows else []), taken])
     )
 
 
@@ -225,14 +225,14 @@ def skipped(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
             "TensorFlow does not use GPU {gpus} (too few multiprocessors beside the others, or too old for its "
             "build), and mistakes the numbers of the others while it can see it.",
             gpus=names,
-        ).offering(" Hide it first:   ", [f"visible {_list(rest) or 'none'}"])
+        ).with_tries(" Hide it first:   ", [f"visible {_list(rest) or 'none'}"])
     )
 
 
 def async_allocator() -> Refused:
     """Return the error for limits with cuda_malloc_async, which takes one for the size above which it frees memory."""
     return Refused(
-        in_lines(
+        join_lines(
             (
                 msg(
                     "{set} is set, and that allocator keeps to no limit. Unset it before TensorFlow's first op:   "
@@ -259,7 +259,7 @@ def release_with_limits(together: Policy, memory: Sequence[Memory]) -> Refused:
         return Policy((Default(), *rest, *kept))
 
     return Refused(
-        msg("`{policy}`: {why}", policy="; ".join(map(str, memory)), why=NO_LIMIT).offering(
+        msg("`{policy}`: {why}", policy="; ".join(map(str, memory)), why=NO_LIMIT).with_tries(
             "\nSay one of:\n  ",
             [
                 way(request for request in memory if request.releases),
@@ -277,7 +277,7 @@ def without_pools(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
             "GPU {gpus} is too old for CUDA's memory pools, which --release needs, and TensorFlow would end this "
             "process at its first op.",
             gpus=", ".join(gpu.label for gpu in gpus),
-        ).offering("\nSay one of:\n  ", ["growth", *([f"visible {_list(rest)}; growth --release"] if rest else [])])
+        ).with_tries("\nSay one of:\n  ", ["growth", *([f"visible {_list(rest)}; growth --release"] if rest else [])])
     )
 
 
@@ -305,8 +305,8 @@ def without_gpus(policy: Policy, why: str, *, absent: bool) -> Message:
     if not absent:
         named += [request for request in policy.memory if request.limited]
     if named:
-        raise Refused(in_a_row((why, msg("So `{request}` cannot be set.", request=named[0]))))
-    return in_a_row((why, "TensorFlow will run on the CPU." if absent else "What is free was not checked."))
+        raise Refused(paragraph((why, msg("So `{request}` cannot be set.", request=named[0]))))
+    return paragraph((why, "TensorFlow will run on the CPU." if absent else "What is free was not checked."))
 
 
 def _list(gpus: Sequence[Gpu]) -> str:
@@ -321,7 +321,7 @@ def _too_late(
     beside: Callable[[], Policy | None] | None = None,
 ) -> TooLate:
     """Return the error with the ways to a process in which it is not too late; the arguments are `_restart`'s."""
-    return TooLate(why.then(_restart(policy, process, framework, beside)))
+    return TooLate(why.with_next(_restart(policy, process, framework, beside)))
 
 
 def _restart(
@@ -351,7 +351,7 @@ def _restart(
     if process.host == "program":
         way = f'\nIn the program, before TensorFlow\'s first operation:   tfgpu_magic.apply("{policy}")'
         call = f'\nOr for one function:   @tfgpu_magic.isolated(policy="{cell}")   (this program keeps what it holds)'
-        return joined("", [way, call if cell is not None else ""])
+        return join("", [way, call if cell is not None else ""])
     kernel = process.host == "kernel"
     anew = "Restart and apply: " if kernel else "Leave IPython, start it again and say first: "
     lines = [(anew, Line(str(policy), "try" if kernel else "line", restarts=kernel), "variables are lost")]
@@ -360,7 +360,7 @@ def _restart(
             ("Or run one cell: ", Line(f"isolate {cell}", "above"), f"this {process.host} keeps what it holds")
         )
     width = max(len(IPYTHON.line(line)) for _, line, _ in lines)
-    return joined(
+    return join(
         "",
         (
             msg("\n{lead}  {line}{gap}   ({cost})", lead=f"{lead:<{len(anew)}}", line=line, gap=gap, cost=cost)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.ground.message import MAGIC, Message, in_lines, msg
+from tfgpu_magic.ground.message import MAGIC, Message, join_lines, msg
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.policy import refusal
 from tfgpu_magic.policy.fit import Device
@@ -157,7 +157,7 @@ def _choose(
         except Refused as error:
             if not request.or_cpu:
                 raise
-            notes.append(in_lines((error.reason, "So TensorFlow uses the CPU.")))
+            notes.append(join_lines((error.reason, "So TensorFlow uses the CPU.")))
     if request.refs:
         refusal.if_it_cannot_be_shown(gpus)
     if not process.frozen:
@@ -235,7 +235,7 @@ def _check_release(resolved: Resolved, together: Policy) -> None:
 
 
 def is_skipped(gpu: Gpu, seen: Sequence[Gpu], process: ProcessState) -> bool:
-    """Tell whether TensorFlow leaves this GPU out, or will, as it has too few multiprocessors beside the others."""
+    """Return whether TensorFlow leaves this GPU out, or will, as it has too few multiprocessors beside the others."""
     if process.tensorflow_sees is not None:
         return gpu.uuid in process.skipped
     known = [other.multiprocessors for other in seen if other.multiprocessors is not None]

@@ -234,7 +234,7 @@ def _nearest(name: str) -> str:
 
 
 def _is_member(group: str) -> bool | None:
-    """Tell whether this user is in a Unix group, by its name or number; None if no group has that name here."""
+    """Return whether this user is in a Unix group, by its name or number; None if no group has that name here."""
     try:
         number = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
     except KeyError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tfgpu_magic.ground.message import MAGIC, Line, Message, in_a_row, msg
+from tfgpu_magic.ground.message import MAGIC, Line, Message, msg, paragraph
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
 from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.policy import fit, refusal
@@ -71,7 +71,7 @@ def _variables(process: ProcessState, resolved: Resolved, snapshot: Snapshot) ->
 
 
 def _grows(resolved: Resolved, process: ProcessState, variables: Mapping[str, str | None]) -> bool:
-    """Tell whether pools will grow: by the variable if it is exactly true or false, else as nothing was asked."""
+    """Return whether pools will grow: by the variable if it is exactly true or false, else as nothing was asked."""
     growth = variables.get(GROWTH, process.outside.get(GROWTH))
     if growth in ("true", "false") or resolved.growth is not None:  # which switches `tf.config`'s off
         return growth == "true"
@@ -79,12 +79,12 @@ def _grows(resolved: Resolved, process: ProcessState, variables: Mapping[str, st
 
 
 def _sets_growth(resolved: Resolved) -> bool:
-    """Tell whether the policy sets growth itself, and not only limits with or without it."""
+    """Return whether the policy sets growth itself, and not only limits with or without it."""
     return any(not request.limited for request in resolved.memory)
 
 
 def _conflicts(process: ProcessState, resolved: Resolved, part: FrameworkPlan, snapshot: Snapshot) -> Iterator[Message]:
-    """Give a note on each setting that is not from `%tf_gpu` and has an effect, or that the policy overrules.
+    """Yield a note on each setting that is not from `%tf_gpu` and has an effect, or that the policy overrules.
 
     Raises:
         Refused: a setting would undo the policy.
@@ -124,10 +124,10 @@ def _conflicts(process: ProcessState, resolved: Resolved, part: FrameworkPlan, s
 
 
 def _allocators(process: ProcessState, resolved: Resolved, part: FrameworkPlan) -> Iterator[Message]:
-    """Give notes on what other allocators make of the policy."""
+    """Yield notes on how other allocators follow the policy."""
     if part.releases:
         if part.devices:
-            yield in_a_row((_goes_back(process), NO_LIMIT))
+            yield paragraph((_goes_back(process), NO_LIMIT))
         if DEVICE_CAP in process.environment:
             yield msg("{variable} is set, and does nothing with --release.", variable=DEVICE_CAP)
         return
@@ -160,7 +160,7 @@ def _goes_back(process: ProcessState) -> Message:
 
 
 def _set_before(process: ProcessState, resolved: Resolved, part: FrameworkPlan) -> Iterator[Message]:
-    """Give notes on limits and growth that other code has set through `tf.config`, and what becomes of them."""
+    """Yield notes on limits and growth that other code has set through `tf.config`, and what becomes of them."""
     for device in part.devices if resolved.growth is not None else ():
         theirs = process.limits.get(str(device.gpu.uuid), ())
         if theirs not in ((), device.limits):
@@ -183,7 +183,7 @@ def _set_before(process: ProcessState, resolved: Resolved, part: FrameworkPlan) 
 
 
 def _hidden(process: ProcessState, resolved: Resolved, snapshot: Snapshot) -> Iterator[Message]:
-    """Give notes on the GPUs that are hidden: by CUDA's variable from every framework, later from TensorFlow alone."""
+    """Yield notes on hidden GPUs: hidden by CUDA's variable from every framework, later from TensorFlow alone."""
     away = [gpu for gpu in snapshot.gpus if gpu not in resolved.seen and not gpu.mig]
     if resolved.choice is None or process.finds_no_gpu:
         return
@@ -206,7 +206,7 @@ def _hidden(process: ProcessState, resolved: Resolved, snapshot: Snapshot) -> It
 def _on_the_rest(
     process: ProcessState, resolved: Resolved, devices: Sequence[fit.Device], snapshot: Snapshot
 ) -> Iterator[Message]:
-    """Give notes on the GPUs that no request is about, and on what is not taken at once."""
+    """Yield notes on the GPUs that no request is about, and on what is not taken at once."""
     yield from _hidden(process, resolved, snapshot)
     unlimited = [device.gpu.label for device in devices if not device.limits]
     if resolved.memory and all(request.gpu is not None for request in resolved.memory) and unlimited:
@@ -237,11 +237,11 @@ def _on_the_rest(
             size=rounded(total),
         )
     if far := fit.out_of_reach(devices):
-        yield in_a_row(("So much is not free now.", fit.describe(far)))
+        yield paragraph(("So much is not free now.", fit.describe(far)))
 
 
 def _no_effect(snapshot: Snapshot, process: ProcessState, variables: Mapping[str, str | None]) -> Iterator[Message]:
-    """Give notes on what the policy has no effect on: a TensorFlow without a GPU, and a variable that came too late."""
+    """Yield notes on where the policy has no effect: a TensorFlow without a GPU, a variable that came too late."""
     if process.finds_no_gpu:
         yield refusal.finds_no_gpu(gpu.label for gpu in snapshot.gpus if gpu.uuid in process.skipped)
     if DEVICES not in variables and (late := too_late(process, snapshot.gpus)):
@@ -263,7 +263,7 @@ def too_late(process: ProcessState, gpus: Sequence[Gpu]) -> Message | None:
 
 
 def _maybe_broken(snapshot: Snapshot, process: ProcessState) -> Iterator[Message]:
-    """Give a note where an op may have failed on a full GPU, and its error was caught: TensorFlow keeps no record."""
+    """Yield a note if an op may have failed on a full GPU and its error was caught: TensorFlow keeps no record."""
     shown = [gpu for gpu in snapshot.gpus if gpu.uuid in (process.shown or ()) and gpu.free is not None]
     full = [gpu.label for gpu in shown if (gpu.free or 0) < context_bytes(gpu.total or 0)]
     if process.stage is Stage.LISTED and full:
@@ -276,7 +276,7 @@ def _maybe_broken(snapshot: Snapshot, process: ProcessState) -> Iterator[Message
 
 
 def _old(process: ProcessState) -> Iterator[Message]:
-    """Give a note on a TensorFlow that is too old."""
+    """Yield a note if TensorFlow is too old."""
     if process.old:
         yield msg(
             "TensorFlow {version} is older than 2.16, the oldest that tfgpu_magic was tested with.",

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.ground.message import Line, Message, in_a_row, joined, msg
+from tfgpu_magic.ground.message import Line, Message, join, msg, paragraph
 
 Magic: TypeAlias = Literal["tf_gpu", "gpu"]
 """The magics, by name: for TensorFlow, and for every framework."""
@@ -67,11 +67,11 @@ class Word(NamedTuple):
         if self.above is not None:
             return self.above.usage
         forms = (msg("`{form}`", form=Line(form)) for form in self.usage)
-        return msg("Write {forms}.", forms=joined(" or ", forms))
+        return msg("Write {forms}.", forms=join(" or ", forms))
 
     def error(self, text: Message | str) -> PolicyError:
         """Return the error for a line that is wrong as the text says; the error adds how the word is written."""
-        return PolicyError(in_a_row((text, self.forms)))
+        return PolicyError(paragraph((text, self.forms)))
 
     @property
     def alone(self) -> bool:

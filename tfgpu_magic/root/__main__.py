@@ -57,7 +57,7 @@ class Enforcer:
             self.flaw = str(error)
 
     def wanted(self) -> Iterator[tuple[cgroups.Cgroup, Card, Target]]:
-        """Give what is to hold for each cgroup on each GPU, where anything is said or was set."""
+        """Yield what is to hold for each cgroup on each GPU, where anything is said or was set."""
         rules = self.rules or Rules()
         again = self._rounds % AGAIN == 0
         found = self._listing.read({*rules.paths, *self.ours}, rules.users, rules.groups, again=again)
@@ -139,7 +139,7 @@ def _do(action: str, *, changes: bool) -> int:
     if flaw or mounted is None:
         raise Failed(flaw or "cgroups of version 2 are not mounted")
     if changes:
-        _alone()
+        _take_lock()
     patience = cgroups.PATIENCE if action == "--watch" else LONG
     enforcer, told = Enforcer(mounted[0], Limiter(str(mounted[1])), patience), ""
     while True:
@@ -159,7 +159,7 @@ def _do(action: str, *, changes: bool) -> int:
         time.sleep(TICK)
 
 
-def _alone() -> None:
+def _take_lock() -> None:
     """Make this the only process that sets limits; the lock is root's alone, so that no other user can hold it."""
     os.umask(0o022)
     STATE.parent.mkdir(exist_ok=True)

@@ -75,12 +75,12 @@ class Listing:
         if (asked or again or file != self._asked) and not self._asking.is_alive():
             self._asked = file
             # In a thread, since a directory service can hang; what is known stays meanwhile.
-            self._asking = threading.Thread(target=self._learn, args=(asked, *file), daemon=True)
+            self._asking = threading.Thread(target=self._read_users, args=(asked, *file), daemon=True)
             self._asking.start()
             self._asking.join(self._patience)
-        return [Cgroup(str(path), inode, *self._whose(path, uid)) for (path, inode), uid in owners.items()]
+        return [Cgroup(str(path), inode, *self._user_of(path, uid)) for (path, inode), uid in owners.items()]
 
-    def _whose(self, path: Path, uid: int | None) -> tuple[User | None, str]:
+    def _user_of(self, path: Path, uid: int | None) -> tuple[User | None, str]:
         if uid is None:
             return None, "no process in it shows whose it is" if path.match(_UNITS) else ""
         number = User(str(uid), frozenset({str(uid)}))
@@ -97,9 +97,9 @@ class Listing:
             return path.lstat().st_ino if self._root in path.parents and all(map(trust.is_roots, found)) else 0
         return 0
 
-    def _learn(self, uids: list[int], users: Iterable[str], groups: Iterable[str]) -> None:
-        lost = _nameless("groups", groups, grp.getgrnam)
-        self.nameless = [*_nameless("users", users, pwd.getpwnam), *lost]
+    def _read_users(self, uids: list[int], users: Iterable[str], groups: Iterable[str]) -> None:
+        lost = _unknown_names("groups", groups, grp.getgrnam)
+        self.nameless = [*_unknown_names("users", users, pwd.getpwnam), *lost]
         for uid in uids:
             if lost and uid in self._users:  # a directory that is away would take its users out of their groups
                 continue
@@ -116,7 +116,7 @@ class Listing:
             self._users[uid] = User(user.pw_name, frozenset({user.pw_name, str(uid)}), frozenset(groups))
 
 
-def _nameless(kind: str, names: Iterable[str], find: Callable[[str], object]) -> list[str]:
+def _unknown_names(kind: str, names: Iterable[str], find: Callable[[str], object]) -> list[str]:
     """Return the names of the file that the system does not know; a number is known."""
     found: list[str] = []
     for name in names:

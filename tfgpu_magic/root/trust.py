@@ -12,7 +12,7 @@ ROOT = 0
 
 
 def is_roots(found: os.stat_result) -> bool:
-    """Tell whether root alone can change a file or folder; a link's rights mean nothing."""
+    """Return whether root alone can change a file or folder; a link's rights mean nothing."""
     return found.st_uid == ROOT and (stat.S_ISLNK(found.st_mode) or not found.st_mode & 0o022)
 
 
@@ -29,7 +29,7 @@ def flaw() -> str:
 
 
 def steps(path: Path) -> Iterator[Path]:
-    """Give all that leads to a file, from ``/`` on: each folder, each link and what it leads to, if it is there."""
+    """Yield all that leads to a file, from ``/`` on: each folder, each link and what it leads to, if it is there."""
     at, left = Path("/"), list(path.parts[1:])
     while os.path.lexists(at):
         yield at

@@ -16,7 +16,7 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from tfgpu_magic.machine.owners.pids import ancestors, began, family, is_call, kernel_of, opens_driver, user
+from tfgpu_magic.machine.owners.pids import ancestors, family, is_call, kernel_of, opens_driver, start_time, user_of
 from tfgpu_magic.server.handlers import RESOURCE
 from tfgpu_magic.server.job_thread import JobThread
 
@@ -54,7 +54,7 @@ class ActionHandler(APIHandler):
         """Do it."""
         body: object = self.get_json_body()
         fields = body if isinstance(body, dict) else {}
-        pid = number(fields.get("pid"))
+        pid = positive_int(fields.get("pid"))
         if pid is None:
             raise web.HTTPError(400, "pid is no process id")
         try:
@@ -78,24 +78,24 @@ class ActionHandler(APIHandler):
         raise NotImplementedError
 
 
-def number(value: object) -> int | None:
+def positive_int(value: object) -> int | None:
     """Return a whole number above 0; None of anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-async def read(pid: int, job: Callable[[], T]) -> T:
+async def run_reader(pid: int, job: Callable[[], T]) -> T:
     """Run a job that reads a process's facts on a thread of its own, and return its result.
 
     Raises:
         ActionRefused: 504, it takes too long.
     """
     try:
-        return await within(PROCESS_TIMEOUT, job)
+        return await run_within(PROCESS_TIMEOUT, job)
     except asyncio.TimeoutError:
         raise ActionRefused(504, f"process {pid} cannot be read: the system does not answer for it") from None
 
 
-async def within(seconds: float, job: Callable[[], T]) -> T:
+async def run_within(seconds: float, job: Callable[[], T]) -> T:
     """Run a job on a thread of its own, and return its result; one that takes longer goes on alone.
 
     Raises:
@@ -119,7 +119,7 @@ class StopHandler(ActionHandler):
         """Send the signal."""
         sent = signal.SIGKILL if fields.get("kill") is True else signal.SIGINT
         kernels = set(await self._kernels())
-        if not await read(pid, partial(stop, pid, sent, kernels)):
+        if not await run_reader(pid, partial(stop, pid, sent, kernels)):
             raise ActionRefused(404, f"process {pid} is no isolated call of a kernel of this server")
         return 204
 
@@ -133,7 +133,7 @@ def stop(pid: int, number: int, kernels: Collection[int]) -> bool:
         kernels: the kernels' pids.
     """
     try:
-        if user(pid) != os.getuid() or not is_call(pid):
+        if user_of(pid) != os.getuid() or not is_call(pid):
             return False
         if not any(parent in kernels for parent in ancestors(pid)[1:]):
             return False
@@ -164,13 +164,13 @@ class EndHandler(ActionHandler):
 
     async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
         """Send the signal."""
-        start = number(fields.get("began"))
+        start = positive_int(fields.get("began"))
         if start is None:
             raise web.HTTPError(400, "began is no time of a process")
         sent = signal.SIGKILL if fields.get("kill") is True else signal.SIGTERM
         kernels = await self._kernels()
         computes = any("C" in kind for kind in await self._kinds(pid))
-        if (status := await read(pid, partial(end, pid, start, sent, kernels, computes=computes))) != 204:
+        if (status := await run_reader(pid, partial(end, pid, start, sent, kernels, computes=computes))) != 204:
             raise ActionRefused(status, f"process {pid} is not ended")
         return status
 
@@ -196,13 +196,13 @@ class IdleHandler(ActionHandler):
     @authorized("read")  # type: ignore[untyped-decorator]  # its type is lost on the way
     async def get(self) -> None:
         """Send what is known."""
-        self._idle.shown()
+        self._idle.note_shown()
         self.set_header("Cache-Control", "no-store")
         await self.finish(self._idle.read())
 
     async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
         """Put the steps off."""
-        if not self._idle.not_today(pid, fields.get("kernel")):
+        if not self._idle.put_off(pid, fields.get("kernel")):
             raise ActionRefused(404, f"the notebook with pid {pid} has nothing to put off")
         return 204
 
@@ -212,7 +212,7 @@ def end(pid: int, start: int, number: int, kernels: Mapping[int, Notebook], *, c
 
     Args:
         pid: its pid.
-        start: when it began (`pids.began`).
+        start: when it began (`pids.start_time`).
         number: the signal.
         kernels: this server's kernels, by pid.
         computes: whether it is in a list of processes that compute.
@@ -223,7 +223,7 @@ def end(pid: int, start: int, number: int, kernels: Mapping[int, Notebook], *, c
         return 404
     try:
         # Whichever process has the pid now has had it since before the descriptor was opened, if it began then.
-        if began(pid) != start or user(pid) != os.getuid():
+        if start_time(pid) != start or user_of(pid) != os.getuid():
             return 404
         line = ancestors(pid)
         ids = {one.kernel for one in kernels.values()}  # whoever has started it: its command line names its file
@@ -233,7 +233,7 @@ def end(pid: int, start: int, number: int, kernels: Mapping[int, Notebook], *, c
             return 404
         if fd is not None:
             signal.pidfd_send_signal(fd, number)
-        elif began(pid) == start:  # it may have ended while all that was read
+        elif start_time(pid) == start:  # it may have ended while all that was read
             os.kill(pid, number)
         else:
             return 404

@@ -59,7 +59,7 @@ class Client:
         self._sending: asyncio.Future[None] | None = None
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a message is still on its way; newer ones then wait."""
         return self._sending is not None and not self._sending.done()
 
@@ -126,26 +126,26 @@ class BoardReader:
         self._failure: Table | None = None
         self._time = 0.0
 
-    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool = True) -> WireState | None:
+    def read_state(self, notebooks: Mapping[int, Notebook], *, processes: bool = True) -> WireState | None:
         """Return the state; None while it is unchanged. Raise nothing.
 
         Args:
             notebooks: this server's kernels, by pid.
-            processes: whether a client shows processes, as for `Watch.attend`.
+            processes: whether a client shows processes, as for `Watch.show_processes`.
         """
         try:
             watch = self._watcher.watch
-            watch.attend(processes=processes)
-            table = self._watcher.news(notebooks)
+            watch.show_processes(processes=processes)
+            table = self._watcher.read_if_changed(notebooks)
             self._failure = None
             if table is None:
                 return None
-            self._warn(watch.passed_over)
+            self._warn(watch.why_not_best)
             self._time = table.time
             self.settled = table.time > 0 and table.stale_since is None
             return page_json.state(table)
         except Exception as error:  # whatever it is: the pages must show it
-            return self._failed(error)
+            return self._failure_state(error)
 
     def full(self, sequence: int, state: WireState, every: float) -> bytes:
         """Return the full message of a state with the history before it, as `page_json.full`. Raise nothing."""
@@ -159,7 +159,7 @@ class BoardReader:
         """Close the board."""
         self._watcher.close()
 
-    def _failed(self, error: Exception) -> WireState | None:
+    def _failure_state(self, error: Exception) -> WireState | None:
         """Return what went wrong as a state, and log it; None if the last failure was the same."""
         table = failure(error, BROKEN, self._time)
         self.settled = True
@@ -222,7 +222,7 @@ class Feed:
         if self._running is None or self._running.done():
             self._running = asyncio.get_running_loop().create_task(self._run())
 
-    def attend(self, client: Client, *, processes: bool) -> None:
+    def show_processes(self, client: Client, *, processes: bool) -> None:
         """Set whether a client shows processes; one that begins to gets them soon."""
         if processes and not client.processes:
             self._state_at = float("-inf")
@@ -237,13 +237,13 @@ class Feed:
     async def full(self) -> bytes:
         """Return the message that a view begins with; look first where no client keeps the state up to date."""
         if not self._ready:
-            await self._first()
-        return (await self._all())[1]
+            await self._wait_for_reading()
+        return (await self._newest_full())[1]
 
     async def kinds(self, pid: int) -> set[str]:
         """Return in which of the driver's lists a process is, on any GPU; look first, as `full` does."""
         if not self._ready:
-            await self._first()
+            await self._wait_for_reading()
         rows = self._states.newest.get("rows", {}).values()
         return {str(row["kind"]) for row in rows if row.get("pid") == pid and "kind" in row}
 
@@ -258,16 +258,16 @@ class Feed:
 
     async def _run(self) -> None:
         try:
-            await self._first()
+            await self._wait_for_reading()
             self._ready = True
-            await self._go_on()
+            await self._step()
         except Exception:
             self._log.exception("tfgpu_magic: the streams end")
             self._dismiss()  # a client that connects again starts it again
         finally:
             self._ready = False
 
-    async def _go_on(self) -> None:
+    async def _step(self) -> None:
         while self._clients:
             self._called.clear()
             begun = time.monotonic()
@@ -284,8 +284,7 @@ class Feed:
         for client in clients:
             client.close()
 
-    async def _first(self) -> None:
-        """Look until a living collector has read the GPUs, or the look fails."""
+    async def _wait_for_reading(self) -> None:
         end = time.monotonic() + FIRST_READING_TIMEOUT
         while True:
             await self._look()
@@ -332,11 +331,11 @@ class Feed:
 
     def _begin(self, kernels: Mapping[int, Notebook]) -> asyncio.Future[WireState | None]:
         processes = not self._clients or any(client.processes for client in self._clients)
-        looking = self._worker.do(partial(self._board_reader.see, kernels, processes=processes))
-        looking.add_done_callback(self._ended)
+        looking = self._worker.do(partial(self._board_reader.read_state, kernels, processes=processes))
+        looking.add_done_callback(self._finish_look)
         return looking
 
-    def _ended(self, looking: asyncio.Future[WireState | None]) -> None:
+    def _finish_look(self, looking: asyncio.Future[WireState | None]) -> None:
         self._looking = None
         if looking.cancelled():
             return
@@ -350,7 +349,7 @@ class Feed:
     async def _serve(self) -> None:
         """Send every client what is new to it, if that is due and the client has taken the message before."""
         for number, client in enumerate(list(self._clients), start=1):
-            if not client.busy and (text := await self._due(client)) and client in self._clients:
+            if not client.is_busy and (text := await self._due(client)) and client in self._clients:
                 client.send(text)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -362,11 +361,11 @@ class Feed:
         client.sent_at = now
         text = self._states.tick(client.has)
         if text is None:
-            newest, text = await self._all()
+            newest, text = await self._newest_full()
         client.has = newest
         return text
 
-    async def _all(self) -> tuple[int, bytes]:
+    async def _newest_full(self) -> tuple[int, bytes]:
         """Return the newest state's number and full message, which is made once for all clients."""
         sequence, state = self._states.sequence, self._states.newest
         if self._full is None or self._full[0] != sequence:

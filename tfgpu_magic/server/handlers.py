@@ -115,7 +115,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
             return
         processes = content.get("processes") if isinstance(content, dict) else None
         if self._client is not None and isinstance(processes, bool):
-            self._feed.attend(self._client, processes=processes)
+            self._feed.show_processes(self._client, processes=processes)
 
     def on_close(self) -> None:
         """Send no more."""

@@ -38,7 +38,7 @@ class JobThread:
             except Exception as error:  # whatever it is, the caller must get it
                 settle, outcome = future.set_exception, error
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(_settle, future, settle, outcome)
+                loop.call_soon_threadsafe(_set_outcome, future, settle, outcome)
 
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="tfgpu_magic-server", daemon=True)
@@ -59,6 +59,6 @@ class JobThread:
             job()
 
 
-def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: object) -> None:
+def _set_outcome(future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: object) -> None:
     if not future.done():  # its caller may have cancelled it
         settle(outcome)

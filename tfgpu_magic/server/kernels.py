@@ -17,7 +17,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.ground.rows import Notebook
 from tfgpu_magic.machine.board.report_files import ReportFile
-from tfgpu_magic.machine.owners.pids import as_in_vscode
+from tfgpu_magic.machine.owners.pids import without_vscode_suffix
 from tfgpu_magic.server.job_thread import JobThread
 
 if TYPE_CHECKING:
@@ -61,18 +61,18 @@ class Kernels:
         A gateway's kernels, which may be processes of this machine all the same, have numbers below 0.
         """
         kernels, pids = self._follow()
-        sessions = await self._of(frozenset(pids))
+        sessions = await self._sessions_of(frozenset(pids))
         cells = self._cells
         found = {
             pid: _notebook(one, kernels[one], sessions.get(one, []), cells.get((one, pid))) for one, pid in pids.items()
         }
         elsewhere = [one for one, kernel in kernels.items() if not _is_local(kernel)]
-        kept = self._written() if elsewhere else {}
+        kept = self._stored_sessions() if elsewhere else {}
         remote = (_notebook(one, kernels[one], kept.get(one, [])) for one in elsewhere)
         return found | {-number: notebook for number, notebook in enumerate(remote, start=1)}
 
-    async def unchanged(self, seen: Notebook, pid: int) -> bool:
-        """Tell whether a kernel is idle, and nothing has come to it since it was seen.
+    async def is_unchanged(self, seen: Notebook, pid: int) -> bool:
+        """Return whether a kernel is idle, and nothing has come to it since it was seen.
 
         Args:
             seen: what was known of it.
@@ -103,7 +103,7 @@ class Kernels:
             self._cells[one, pid] = _Cells(kernels[one])
         return kernels, pids
 
-    async def _of(self, kernels: frozenset[str]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    async def _sessions_of(self, kernels: frozenset[str]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Return the sessions of each kernel, notebooks and then others, the oldest first. A gateway is not asked."""
         now = time.monotonic()
         if kernels and (kernels != self._asked or now - self._asked_at > SESSIONS_EVERY):
@@ -112,7 +112,7 @@ class Kernels:
             self._known = _by_kernel(listed, lambda session: (session.get("kernel") or {}).get("id"))
         return self._known
 
-    def _written(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    def _stored_sessions(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Return the same as the server has written it down, for which its manager would ask a gateway."""
         database = getattr(self._sessions, "connection", None)
         if not isinstance(database, sqlite3.Connection):
@@ -136,10 +136,10 @@ class _Cells:
         self._session, self._stream = kernel.session.clone(), kernel.connect_iopub()  # a client may share the kernel's
         self._stream.socket.unsubscribe(b"")
         self._stream.socket.subscribe(b"kernel")  # by which ipykernel, which has subshells, begins what is no output
-        self._stream.on_recv(self._hear)
+        self._stream.on_recv(self._note_message)
         self.close = self._stream.close
 
-    def _hear(self, frames: list[bytes]) -> None:
+    def _note_message(self, frames: list[bytes]) -> None:
         message = self._session.deserialize(self._session.feed_identities(frames)[1], content=False)
         asked = message["parent_header"]
         if (message["msg_type"], asked.get("msg_type")) == ("status", "execute_request"):
@@ -201,7 +201,6 @@ def _pid(kernel: Any) -> int | None:
 
 
 def _is_local(kernel: Any) -> bool:
-    """Tell whether this server starts a kernel's process itself, here."""
     return isinstance(getattr(kernel, "provisioner", None), LocalProvisioner)
 
 
@@ -217,7 +216,7 @@ def _notebook(
         path, name = "", name or path or f"{getattr(kernel, 'kernel_name', 'kernel')} {kernel_id[:8]}"
     elif len(path) > LONGEST_PATH:
         path, name = "", path[-LONGEST_PATH:]
-    elif (clean := as_in_vscode(path)) != path:  # where VS Code has its file, this server does not know
+    elif (clean := without_vscode_suffix(path)) != path:  # where VS Code has its file, this server does not know
         path, name = "", PurePath(clean).name
     elif PurePath(path).suffix:  # a rename may change the path alone
         name = ""
@@ -227,11 +226,11 @@ def _notebook(
         kernel=kernel_id,
         state=state if state.isalpha() and len(state) < 20 else "",
         active=active.timestamp() if active is not None else None,
-        also=tuple(_called(other)[-LONGEST_SESSION_NAME:] for other in others[:MOST_SESSIONS]),
+        also=tuple(_session_name(other)[-LONGEST_SESSION_NAME:] for other in others[:MOST_SESSIONS]),
     )
 
 
-def _called(session: Mapping[str, Any]) -> str:
+def _session_name(session: Mapping[str, Any]) -> str:
     """Return a session's name: a notebook's path; of a console, whose path is not a file's, its name."""
     keys = ("path", "name") if session.get("type") == "notebook" else ("name", "path")
     return next((str(session[key]) for key in keys if session.get(key)), "")

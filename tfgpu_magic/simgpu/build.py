@@ -75,13 +75,13 @@ def libraries() -> Path:
     """
     if prebuilt := prebuilt_in(Path(__file__).parent):
         try:
-            return _kept(sources(), partial(_unpack, prebuilt))
+            return _make_once(sources(), partial(_unpack, prebuilt))
         except Exception:  # this Python may lack lzma, or the archive be cut short
             logging.getLogger(__name__).debug("%s cannot be unpacked", prebuilt, exc_info=True)
-    return _kept(_digest(os.environ.get("CC"), sources()), compile_into)
+    return _make_once(_digest(os.environ.get("CC"), sources()), compile_into)
 
 
-def _kept(version: str, make: Callable[[Path], None]) -> Path:
+def _make_once(version: str, make: Callable[[Path], None]) -> Path:
     """Return the folder of a version of the libraries, making them in a draft of it if there is none."""
     for parent in _caches():
         folder = parent / f"simgpu-{version}"
@@ -152,7 +152,7 @@ def _digest(*parts: object) -> str:
 
 
 def _caches() -> Iterator[Path]:
-    """Give folders for the libraries: the user's cache, then a private folder in the temporary one."""
+    """Yield folders for the libraries: the user's cache, then a private folder in the temporary one."""
     yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "tfgpu_magic"
     private = Path(tempfile.gettempdir()) / f"tfgpu_magic-simgpu-{os.getuid()}"
     try:

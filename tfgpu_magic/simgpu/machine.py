@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgpu_magic.errors import SimulatorError
-from tfgpu_magic.ground.host import SIMULATED
+from tfgpu_magic.ground.process_kind import SIMULATED
 from tfgpu_magic.ground.units import MIB
 from tfgpu_magic.simgpu import figures
 from tfgpu_magic.simgpu.build import PYTHON, libraries
@@ -154,7 +154,7 @@ class Machine:
     # --- its driver ---
 
     def set_driver(self, version: str, *, dmem: bool = False) -> None:
-        """Have another driver (580.00.00 at first).
+        """Set the driver's version (580.00.00 at first).
 
         From 615 on, root can limit what the processes of a cgroup hold of a GPU (`nvmlDeviceSetMemoryLimits_v1`).
 
@@ -184,10 +184,10 @@ class Machine:
         """Make each call of a function take that long before it returns, unless 0 or `clear_faults` ends it before."""
         self._state.fault(function, self._gpu(gpu), 0, seconds)
 
-    def sense(
+    def set_sensors(
         self, gpu: int, *, utilisation: int | None = None, celsius: int | None = None, watts: float | None = None
     ) -> None:
-        """Set what NVML tells of a GPU besides memory.
+        """Set a GPU's utilisation, temperature and power, as NVML returns them.
 
         Args:
             gpu: NVML's index.
@@ -195,7 +195,7 @@ class Machine:
             celsius: the temperature in degrees; None is a GPU without that sensor, and all are made so.
             watts: the power; None as for the temperature.
         """
-        self._state.sense(self._gpu(gpu), utilisation, celsius, None if watts is None else round(1000 * watts))
+        self._state.set_sensors(self._gpu(gpu), utilisation, celsius, None if watts is None else round(1000 * watts))
 
     def use(self, pid: int, utilisation: int | None) -> None:
         """Set what NVML tells of the utilisation by a process, in percent; None follows from what it launches."""

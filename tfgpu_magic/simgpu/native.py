@@ -127,7 +127,7 @@ class MachineState:
         if not self._library.tfgpusim_fault(self._address, function.encode(), device, code, int(seconds * 1e9)):
             raise SimulatorError("the simulated machine has no room for another fault: clear some.")
 
-    def sense(self, device: int, utilisation: int | None, celsius: int | None, milliwatts: int | None) -> None:
+    def set_sensors(self, device: int, utilisation: int | None, celsius: int | None, milliwatts: int | None) -> None:
         """Set what NVML tells of a device besides memory; None is what a device is made with."""
         figures = (UNSET if one is None else one for one in (utilisation, celsius, milliwatts))
         self._library.tfgpusim_sense(self._address, device, *figures)

@@ -25,7 +25,7 @@ class Holder:
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Give everything back, and end. Twice is fine."""
+        """Free all memory, and end. A second call does nothing."""
         raise NotImplementedError
 
     def __enter__(self) -> "Holder":

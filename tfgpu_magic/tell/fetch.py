@@ -13,16 +13,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.ground import host, phrases
-from tfgpu_magic.ground.bounded import within
+from tfgpu_magic.ground import phrases, process_kind
+from tfgpu_magic.ground.bounded import run_within
 from tfgpu_magic.ground.rows import Table
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.report_files import ReportFiles
-from tfgpu_magic.machine.owners.attribution import Owners, together
-from tfgpu_magic.machine.owners.pids import maker, unlisted
+from tfgpu_magic.machine.owners.attribution import Owners, merge_notebooks
+from tfgpu_magic.machine.owners.pids import calling_pid, find_unlisted
 from tfgpu_magic.machine.see import SHOW_LATE_FOR, Watch, snapshot
-from tfgpu_magic.tell.tabulate import ProcessFacts, make
+from tfgpu_magic.tell.tabulate import ProcessFacts, make_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -61,7 +61,7 @@ class BoardContents(NamedTuple):
             served: what a server has of its kernels, by pid.
             here: further pids, of processes that are known to be here.
         """
-        notebooks = together(self.reports, served)
+        notebooks = merge_notebooks(self.reports, served)
         pids = {process.pid for process in snapshot.processes}
         found = owners.find(pids, notebooks, here, self.names, users_of(snapshot))
         return ProcessFacts(owners=found, reports=self.reports, notebooks=notebooks, this=owners.this)
@@ -84,7 +84,7 @@ def table(
     patience: float | None = None,
     slow: Callable[[], None] | None = None,
 ) -> Table:
-    """Look at the GPUs now, and find whose memory it is.
+    """Return the GPUs as they are now, with the owners of their memory.
 
     Args:
         report: makes this kernel's own report; None leaves that out.
@@ -96,23 +96,23 @@ def table(
         The rows, even where there is no driver or it hangs: then the table's `error` says so.
     """
     seen = snapshot(timeout if patience is None else patience, late=SHOW_LATE_FOR, slow=slow)
-    facts = within(timeout, lambda: _read_own_board().facts(Owners(), seen, {}))
-    made = make(seen, replace(facts or ProcessFacts(hangs=True), own=report(seen) if report else None))
+    facts = run_within(timeout, lambda: _read_own_board().facts(Owners(), seen, {}))
+    made = make_table(seen, replace(facts or ProcessFacts(hangs=True), own=report(seen) if report else None))
     unlisted = [row.process for row in made.processes if row.unlisted == "never"]
-    suspects = within(timeout, partial(_suspects, made, unlisted)) if unlisted else None
+    suspects = run_within(timeout, partial(_suspects, made, unlisted)) if unlisted else None
     return replace(made, notes=(*made.notes, suspects)) if suspects else made
 
 
 def _suspects(made: Table, rests: Sequence[Process]) -> str:
-    """Say which of this user's processes may have memory for which none is listed; nothing where none may."""
+    """Return which of this user's processes may hold memory that no list has; empty if none may."""
     found = _read_own_board()
     known = {os.getpid(), *(one.pid for one in found.reports), *(row.process.pid for row in made.processes)}
-    pids = unlisted(known)[:MOST_SUSPECTS]  # who reports of itself is known, and what it has started
+    pids = find_unlisted(known)[:MOST_SUSPECTS]  # who reports of itself is known, and what it has started
     if not pids:
         return ""
-    owners = Owners().find((), together(found.reports, {}), pids, found.names)
+    owners = Owners().find((), merge_notebooks(found.reports, {}), pids, found.names)
     gpus, size = ", ".join(row.gpu for row in rests), rounded(sum(row.held or 0 for row in rests))
-    names = ", ".join(f"{phrases.plain(owners[pid].text, longest=120)} ({pid})" for pid in pids)
+    names = ", ".join(f"{phrases.clean(owners[pid].text, longest=120)} ({pid})" for pid in pids)
     return (
         f"GPU {gpus}: no process is listed for {size}. Of your processes, these have the driver open and are in no "
         f"list: {names}. End those that you do not need."
@@ -127,13 +127,13 @@ def owners(snapshot: Snapshot, here: Collection[int] = (), *, call: bool = False
         here: further pids, of processes that report of themselves or make calls, whether they hold memory or not.
         call: whether this process is an isolated call: "this notebook" is then the one that made it.
     """
-    caller = host.caller if call else ""
+    caller = process_kind.caller if call else ""
 
     def find() -> Mapping[int, Owner]:
-        owners = Owners(maker() if call else None, this=f"this {caller}" if caller else "")
+        owners = Owners(calling_pid() if call else None, this=f"this {caller}" if caller else "")
         return _read_own_board().facts(owners, snapshot, {}, here).owners
 
-    return within(1.5, find) or {}
+    return run_within(1.5, find) or {}
 
 
 def _read_own_board() -> BoardContents:
@@ -144,7 +144,7 @@ def _read_own_board() -> BoardContents:
 
 
 class Watcher:
-    """A watcher of the GPUs, which raises `MonitorError` as `Watch.look` does. Not thread-safe.
+    """A watcher of the GPUs, which raises `MonitorError` as `Watch.read` does. Not thread-safe.
 
     Args:
         watch: the board; None opens one.
@@ -161,18 +161,18 @@ class Watcher:
         self._used_since: float | None = None
         self._before: tuple[object, ...] = ()
 
-    def see(self, notebooks: Mapping[int, Notebook] | None = None) -> Table:
+    def read(self, notebooks: Mapping[int, Notebook] | None = None) -> Table:
         """Return the table as it is now.
 
         Args:
             notebooks: what a server has of its kernels, by pid.
         """
-        return self._table(self.watch.look(), read_board(self.watch.report_files), notebooks or {})
+        return self._table(self.watch.read(), read_board(self.watch.report_files), notebooks or {})
 
-    def news(self, notebooks: Mapping[int, Notebook]) -> Table | None:
+    def read_if_changed(self, notebooks: Mapping[int, Notebook]) -> Table | None:
         """Return the table; None while board, reports and notebooks are unchanged, which takes microseconds."""
         before, self._before = self._before, ()  # a failure is news, and so is what follows it
-        reading, found = self.watch.look(), read_board(self.watch.report_files)
+        reading, found = self.watch.read(), read_board(self.watch.report_files)
         now = _identity(reading), found, notebooks
         table = self._table(reading, found, notebooks) if now != before else None
         self._before = now
@@ -184,15 +184,15 @@ class Watcher:
 
     def _table(self, reading: Reading, found: BoardContents, notebooks: Mapping[int, Notebook]) -> Table:
         seen = reading.snapshot
-        facts = replace(found.facts(self._owners, seen, notebooks), own=self._own(seen))
-        return replace(make(seen, facts), stale_since=reading.stale_since, every=reading.every)
+        facts = replace(found.facts(self._owners, seen, notebooks), own=self._own_report(seen))
+        return replace(make_table(seen, facts), stale_since=reading.stale_since, every=reading.every)
 
-    def _own(self, snapshot: Snapshot) -> Report | None:
+    def _own_report(self, snapshot: Snapshot) -> Report | None:
         """Make this kernel's report, with the time since when the driver's lists should have it."""
         if self._report is None:
             return None
         own = self._report(snapshot)
-        if self._used_since is None and any(use.taken for use in own.uses):
+        if self._used_since is None and any(use.least_held for use in own.uses):
             self._used_since = snapshot.time
         return replace(own, used_since=self._used_since)
 
@@ -201,7 +201,7 @@ def failure(error: Exception, broken: str, time: float = 0.0) -> Table:
     """Make a table of what went wrong, for a view that must go on.
 
     Args:
-        error: any exception of `Watcher.see` or `Watcher.news`.
+        error: any exception of `Watcher.read` or `Watcher.read_if_changed`.
         broken: the text for a fault of this package.
         time: when the GPUs were last read, in seconds since the epoch; 0 when they never were.
     """

@@ -163,7 +163,7 @@ def state(table: Table) -> WireState:
         "time": round(table.time, 3),
         "stale": None if table.stale_since is None else round(table.stale_since, 3),
         "every": every if (every := round(table.every)) > 1 else None,
-        "error": table.error and phrases.safe(table.error),
+        "error": table.error and phrases.clean_lines(table.error),
         "absent": table.absent or None,
         "simulated": table.simulated or None,
         "notes": [note(one) for one in (table.summary, *table.notes) if one] or None,
@@ -175,7 +175,7 @@ def state(table: Table) -> WireState:
 def note(message: Message | str) -> WireNote:
     """Return a message for a page, with how serious it is."""
     severity = message.severity if isinstance(message, Message) else Severity.NOTE
-    return {"text": phrases.safe(str(message)), "severity": severity.value}
+    return {"text": phrases.clean_lines(str(message)), "severity": severity.value}
 
 
 def patch(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, Any]:
@@ -283,11 +283,11 @@ def _safe(name: str, text: str) -> str:
     """Return a text as it is safe to show; a path is for opening the file."""
     if name == "path":
         return text
-    return phrases.safe(text) if name == "error" else phrases.plain(text, longest=LONGEST_NAME)
+    return phrases.clean_lines(text) if name == "error" else phrases.clean(text, longest=LONGEST_NAME)
 
 
 def _row(row: ProcessRow) -> WireRow:
-    sent = as_json(row) | ({} if row.known is None else {"held": row.known})
+    sent = as_json(row) | ({} if row.held_or_reported is None else {"held": row.held_or_reported})
     if row.process.pid <= 0:
         del sent["pid"]
     # A path on another server, or on none, leads to no file here; and a kernel of this one is not ended by its pid.
@@ -299,7 +299,7 @@ def _figures(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:
     """Return figures by framework and name, since a merge patch would have all of a list when one has changed."""
     by_framework: dict[str, dict[str, int]] = {}
     for figure in figures:
-        by_framework.setdefault(phrases.plain(figure.framework), {})[phrases.plain(figure.what)] = figure.size
+        by_framework.setdefault(phrases.clean(figure.framework), {})[phrases.clean(figure.what)] = figure.size
     return by_framework
 
 
@@ -308,7 +308,7 @@ def _logical(gpus: Iterable[LogicalGpu]) -> str:
 
 
 def _names(names: Iterable[str]) -> list[str]:
-    return [phrases.plain(name, longest=LONGEST_NAME) for name in names]
+    return [phrases.clean(name, longest=LONGEST_NAME) for name in names]
 
 
 def _sensors(sensors: Mapping[str, float | None]) -> dict[str, int]:

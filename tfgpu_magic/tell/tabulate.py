@@ -15,7 +15,7 @@ from tfgpu_magic.machine.owners.attribution import ENDED, OTHERS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tfgpu_magic.ground.host import Waits
+    from tfgpu_magic.ground.process_kind import RoomWait
     from tfgpu_magic.ground.report import GpuUse, Report
     from tfgpu_magic.ground.rows import Notebook
 
@@ -60,7 +60,7 @@ class ProcessFacts:
         owners: the owner of each pid.
         own: this kernel's own report.
         reports: the other kernels' reports.
-        notebooks: what is known of kernels, by pid, as `attribution.together` returns it.
+        notebooks: what is known of kernels, by pid, as `attribution.merge_notebooks` returns it.
         this: what the viewing process is called.
         hangs: whether this machine's processes cannot be read, so that no owner is known.
     """
@@ -73,15 +73,15 @@ class ProcessFacts:
     hangs: bool = False
 
 
-def make(snapshot: Snapshot, facts: ProcessFacts) -> Table:
+def make_table(snapshot: Snapshot, facts: ProcessFacts) -> Table:
     """Make the rows that every view shows, from the driver's figures, and where there are none, from reports alone."""
     report = facts.own
     told = [one for one in (report, *facts.reports) if one]
-    answers = not (snapshot.error and any(use.taken for one in told for use in one.uses))
+    answers = not (snapshot.error and any(use.least_held for one in told for use in one.uses))
     snapshot = snapshot if answers else _as_reported(snapshot, told)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
     reported = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in told]
-    foreign = _foreign_pids(snapshot, reported)
+    foreign = _has_foreign_pids(snapshot, reported)
     own = reported[0][1] if report and answers else {}
     gpus: list[GpuRow] = []
     processes: list[ProcessRow] = []
@@ -94,17 +94,19 @@ def make(snapshot: Snapshot, facts: ProcessFacts) -> Table:
         if foreign or not gpu.listed:
             rows += _self_reported_rows(gpu.label, {row.process.pid for row in rows}, facts, reported, snapshot.time)
         rows.sort(key=_largest_first)
-        why: _Unlisted = "untold" if foreign or not gpu.listed else "not yet" if gpu.rest([gpu.used_then]) else "never"
+        why: _Unlisted = (
+            "untold" if foreign or not gpu.listed else "not yet" if gpu.unattributed([gpu.used_then]) else "never"
+        )
         whose = OTHERS if foreign and gpu.listed else UNLISTED[why]  # the note says what others are
-        rest = None if _holds_unknown(rows) else gpu.rest(row.known or 0 for row in rows)
+        rest = None if _has_unknown(rows) else gpu.unattributed(row.held_or_reported or 0 for row in rows)
         named = gpu._replace(name=(gpu.name or "N/A").removeprefix("NVIDIA "))
-        others = _others(gpu, rows, whose if rest else "")
+        others = _others_share(gpu, rows, whose if rest else "")
         gpus.append(GpuRow(gpu=named, own=own.get(gpu.label, NOT_REPORTED), others=others))
-        processes.extend([*rows, *([_unlisted(gpu.label, whose, why, rest)] if rest else [])])
+        processes.extend([*rows, *([_unlisted_row(gpu.label, whose, why, rest)] if rest else [])])
     unnamed = any(row.owner.who == "unknown" and not row.owner.silent and row.owner.pid for row in processes)
     return Table(
         gpus=tuple(gpus),
-        processes=_toned(_with_waits(processes, waiting, facts, snapshot.gpus)),
+        processes=_with_tones(_with_waits(processes, waiting, facts, snapshot.gpus)),
         summary=report.summary if report else "",
         notes=(
             *snapshot.notes,
@@ -119,14 +121,14 @@ def make(snapshot: Snapshot, facts: ProcessFacts) -> Table:
 
 
 def _as_reported(snapshot: Snapshot, reports: Iterable[Report]) -> Snapshot:
-    """Return the GPUs that reports name, where the driver tells nothing, as after its update; why is the first note."""
-    uuids = dict.fromkeys(use.gpu for one in reports for use in one.uses if use.taken)
+    """Return the GPUs that reports name if the driver fails, as after its update; the first note says why."""
+    uuids = dict.fromkeys(use.gpu for one in reports for use in one.uses if use.least_held)
     gpus = tuple(Gpu(-1, uuid=uuid, listed=False, error=UNREAD) for uuid in uuids)
     return Snapshot(snapshot.time, gpus=gpus, notes=(snapshot.error or "", *snapshot.notes))
 
 
-def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
-    """Tell whether the pids belong to another namespace: kernels use GPUs whose lists have none of their pids.
+def _has_foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
+    """Return whether the pids belong to another namespace: kernels use GPUs whose lists have none of their pids.
 
     One of the pids may then equal that of a process of this machine, and would be named wrongly.
     """
@@ -136,7 +138,7 @@ def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
         one
         for one, uses in reported
         if one.pid > 0  # a kernel without a pid in this namespace is in no list here either
-        and any(use.taken and gpu in listed for gpu, use in uses.items())
+        and any(use.least_held and gpu in listed for gpu, use in uses.items())
         and (one.used_since is None or (snapshot.listed_at or 0.0) - one.used_since > LISTED_AFTER)
     ]
     return bool(using) and not any(one.pid in pids for one, _ in reported)
@@ -176,7 +178,7 @@ def is_spare(process: Process, owner: Owner, use: GpuUse, now: float) -> bool:
         use: its own report; what is parked keeps what it needs.
         now: seconds since the epoch.
     """
-    notebook, held, used = owner.notebook, process.held, use.used
+    notebook, held, used = owner.notebook, process.held, use.in_use
     if owner.who != "mine" or owner.child or held is None or used is None or notebook is None or use.parked.size:
         return False
     idle = now - notebook.active if notebook.state == "idle" and notebook.active is not None else 0.0
@@ -206,10 +208,10 @@ def _others_row(name: str, processes: Sequence[Process]) -> ProcessRow:
 def _self_reported_rows(
     gpu: str, listed: Collection[int], facts: ProcessFacts, reported: _Reported, now: float
 ) -> Iterable[ProcessRow]:
-    """Give rows for the kernels that report to use a GPU, where the driver's list does not have them."""
+    """Yield rows for the kernels that report to use a GPU and are not in the driver's list."""
     for one, uses in reported:
         use = uses.get(gpu)
-        if use is not None and use.taken is not None and one.pid not in listed:
+        if use is not None and use.least_held is not None and one.pid not in listed:
             yield _row(Process(gpu, one.pid), _owner_of(one.pid, facts), use, now)
 
 
@@ -226,7 +228,7 @@ def _owner_of(pid: int, facts: ProcessFacts) -> Owner:
 
 
 def _with_waits(
-    rows: Sequence[ProcessRow], waiting: Mapping[int, Waits], facts: ProcessFacts, gpus: Sequence[Gpu]
+    rows: Sequence[ProcessRow], waiting: Mapping[int, RoomWait], facts: ProcessFacts, gpus: Sequence[Gpu]
 ) -> list[ProcessRow]:
     """Return the rows, last those of who waits for room, each wait once; what they hold does not count as unused."""
     found = [row for row in rows if row.process.pid not in waiting or row.owner.who not in _OWN]
@@ -243,7 +245,7 @@ def _with_waits(
     return found
 
 
-def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:
+def _with_tones(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:
     """Set each notebook's tone from its name, so that every viewer gives it the same one.
 
     Kernels choose in the order of their pids, so that one that starts takes no other's: a tone, and if possible a
@@ -263,33 +265,35 @@ def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:
 
 
 def _largest_first(row: ProcessRow) -> tuple[bool, int, int]:
-    return row.known is None, -(row.known or 0), row.process.pid
+    return row.held_or_reported is None, -(row.held_or_reported or 0), row.process.pid
 
 
-def _holds_unknown(rows: Sequence[ProcessRow]) -> bool:
-    """Tell whether a named process holds an unknown amount of memory, as on WSL."""
-    return any(row.known is None and row.owner.who != "unknown" for row in rows)
+def _has_unknown(rows: Sequence[ProcessRow]) -> bool:
+    """Return whether a named process holds an unknown amount of memory, as on WSL."""
+    return any(row.held_or_reported is None and row.owner.who != "unknown" for row in rows)
 
 
-def _unlisted(gpu: str, text: str, why: _Unlisted, held: int) -> ProcessRow:
+def _unlisted_row(gpu: str, text: str, why: _Unlisted, held: int) -> ProcessRow:
     owner = Owner(pid=0, who="unknown", text=text)
     return ProcessRow(process=Process(gpu, held=held), owner=owner, unlisted=why)
 
 
-def _others(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str) -> Share | None:
-    """Return what is used of a GPU and by no process of mine; None where that is nothing or unknown.
+def _others_share(gpu: Gpu, rows: Sequence[ProcessRow], unlisted: str) -> Share | None:
+    """Return the part of a GPU that no process of mine uses; None if it is empty or unknown.
 
     It is called what that is for which no process is listed (`unlisted`). Where the list or a process's memory is
     unknown, it may belong to any process.
     """
     if gpu.used is None or not gpu.total or gpu.mig:
         return None
-    own, theirs = (sum(row.known or 0 for row in rows if (row.owner.who in _OWN) is mine) for mine in (True, False))
+    own, theirs = (
+        sum(row.held_or_reported or 0 for row in rows if (row.owner.who in _OWN) is mine) for mine in (True, False)
+    )
     if gpu.total == gpu.limit:
         theirs = 0  # what is used in the cgroup is told, and others' rows may be of other cgroups
-    listed = [row.owner for row in rows if row.owner.who not in _OWN and row.known and theirs]
+    listed = [row.owner for row in rows if row.owner.who not in _OWN and row.held_or_reported and theirs]
     names = [{"other": OTHERS, "gone": ENDED}.get(owner.who, owner.text) for owner in listed]
     names = list(dict.fromkeys(filter(None, (*names, unlisted))))
-    text = UNLISTED["untold"] if _holds_unknown(rows) or not gpu.listed else ", ".join(names) or OTHERS
+    text = UNLISTED["untold"] if _has_unknown(rows) or not gpu.listed else ", ".join(names) or OTHERS
     size = max(theirs, gpu.used - own)
     return Share(text=text, size=size) if size else None

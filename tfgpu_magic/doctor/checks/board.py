@@ -17,7 +17,7 @@ from tfgpu_magic.ground.message import Message, Severity
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.machine_board import MachineBoard, folder
 from tfgpu_magic.machine.board.snapshot_file import SnapshotReader
-from tfgpu_magic.machine.owners.pids import began
+from tfgpu_magic.machine.owners.pids import start_time
 
 DIRECTORY = outcome("board.directory", Severity.GOOD, "It is in {directory}, which is yours alone.")
 ELSEWHERE = outcome("board.elsewhere", Severity.WARNING, "It is in {directory}. {why}")
@@ -74,7 +74,7 @@ _SOCKET = "etc/systemd/system/sockets.target.wants/tfgpu-exporter.socket"
 
 
 def board(machine: ThisMachine) -> Iterator[Message]:
-    """Tell where it is, who writes to it, and which service of it is away; no collector is started."""
+    """Yield where the board is, who writes it, and which service is missing; no collector is started."""
     enabled, running = machine.root / _ENABLED, machine.root / _RUNNING
     for unit in UNITS if running.exists() else ():
         if os.path.lexists(enabled / unit) and not (running / unit).exists():
@@ -89,9 +89,9 @@ def board(machine: ThisMachine) -> Iterator[Message]:
                 if place.passed_over
                 else DIRECTORY(directory=directory)
             )
-            yield from _apart(place.path)
+            yield from _private_directories(place.path)
             with contextlib.closing(MachineBoard()) as machines:
-                seen = machines.look()
+                seen = machines.read()
             if seen is not None:
                 yield (
                     MACHINE(directory=str(folder()), age=None if seen.age is None else round(seen.age, 1))
@@ -102,15 +102,15 @@ def board(machine: ThisMachine) -> Iterator[Message]:
             if machines.why_not:
                 yield MACHINE_UNREAD(why=machines.why_not)
             reader = SnapshotReader(place)
-            own, left = reader.look(), reader.published
-            if own.stale_since is not None and left is not None and began(left.pid) == left.began:
+            own, left = reader.read(), reader.published
+            if own.stale_since is not None and left is not None and start_time(left.pid) == left.began:
                 yield HANGS(age=round(time.time() - own.stale_since))
     except MonitorError as error:
         yield UNUSABLE(why=str(error))
 
 
-def _apart(directory: Path) -> Iterator[Message]:
-    """Tell of a process of this user that finds another directory there: it has a /tmp of its own."""
+def _private_directories(directory: Path) -> Iterator[Message]:
+    """Yield the processes of this user that find another directory there: they have a /tmp of their own."""
     here = directory.stat()
     for pid in psutil.pids():
         with contextlib.suppress(OSError):  # it has ended, or is another user's

@@ -34,7 +34,7 @@ UNASKED = outcome("driver.unasked", Severity.FAULT, "{error}", "Then check again
 
 
 def driver(machine: ThisMachine) -> Iterator[Message]:
-    """Tell whether the driver lists its GPUs, or why it does not."""
+    """Yield whether the driver lists its GPUs, or why it does not."""
     begun = time.monotonic()
     snapshot = machine.snapshot
     if snapshot.error is not None:
@@ -53,7 +53,7 @@ _LINE = re.compile(r"NVRM version: +NVIDIA UNIX (?P<kind>.*?) Kernel Module(?: f
 
 
 def kernel_module(machine: ThisMachine) -> Iterator[Message]:
-    """Tell which it is. Source: the driver's README, chapter "The /proc file system interface"."""
+    """Yield the kernel module's version. Source: the driver's README, "The /proc file system interface"."""
     found = _LINE.search(machine.text(MODULE) or "")
     if found and not machine.snapshot.simulated:
         yield MODULE_LOADED(kind="open" if "Open" in found["kind"] else "proprietary", version=found["version"])
@@ -94,7 +94,7 @@ GPU_UNLISTED = outcome(
 
 
 def gpus(machine: ThisMachine) -> Iterator[Message]:
-    """Tell the state of each."""
+    """Yield the state of each GPU."""
     snapshot = machine.snapshot
     for gpu in snapshot.gpus:
         of_gpu = {"gpu": gpu.label, "name": gpu.name or "unknown"}
@@ -104,31 +104,31 @@ def gpus(machine: ThisMachine) -> Iterator[Message]:
             instances = [one.label for one in snapshot.gpus if one.index == gpu.index and one.instance is not None]
             yield GPU_MIG(**of_gpu, instances=instances, first=instances[0]) if instances else GPU_MIG_EMPTY(**of_gpu)
         else:
-            yield GPU_WORKS(**of_gpu, total_bytes=gpu.most, free_bytes=gpu.free)
-    if machine.works and not (snapshot.simulated or _in_container(machine)):  # a container has those it was given
+            yield GPU_WORKS(**of_gpu, total_bytes=gpu.capacity, free_bytes=gpu.free)
+    if machine.has_gpus and not (snapshot.simulated or _is_container(machine)):  # a container has what it was given
         yield from _unlisted(machine)
 
 
 def _unlisted(machine: ThisMachine) -> Iterator[Message]:
-    """Tell which GPUs the kernel module has and NVML does not list. Source: the chapter of `kernel_module`."""
+    """Yield the GPUs that the kernel module has and NVML does not list. Source: the chapter of `kernel_module`."""
     listed = {gpu.uuid for gpu in machine.snapshot.gpus if gpu.instance is None}
     files = sorted((machine.root / _GPUS).glob("*/information"))
     found = [dict(_FACT.findall(machine.text(str(file.relative_to(machine.root))) or "")) for file in files]
-    known = [one for one in found if one.get("GPU UUID") in listed or not _kept_away(machine, one)]
+    known = [one for one in found if one.get("GPU UUID") in listed or not _is_hidden(machine, one)]
     for one in known if len(known) > len(listed) else ():
         if one.get("GPU UUID") not in listed:
             facts = {"name": one.get("Model"), "place": one.get("Bus Location")}
             yield GPU_UNLISTED(count=len(known), listed=len(listed), **facts)
 
 
-def _kept_away(machine: ThisMachine, one: dict[str, str]) -> bool:
-    """Tell whether a GPU is kept from all, or from this process, as by the cgroup of a scheduler's job."""
+def _is_hidden(machine: ThisMachine, one: dict[str, str]) -> bool:
+    """Return whether no process, or not this one, may use a GPU, as in the cgroup of a scheduler's job."""
     file = machine.root / f"dev/nvidia{one.get('Device Minor')}"
     return one.get("GPU Excluded") == "Yes" or (file.exists() and not os.access(file, os.R_OK | os.W_OK))
 
 
-def _in_container(machine: ThisMachine) -> bool:
-    """Tell whether this may be a container, by what its maker leaves in it."""
+def _is_container(machine: ThisMachine) -> bool:
+    """Return whether this may be a container, by what its maker leaves in it."""
     cgroup = machine.text("/proc/self/cgroup") or ""
     return (
         any(name in machine.environ for name in ("KUBERNETES_SERVICE_HOST", "APPTAINER_NAME", "SINGULARITY_NAME"))
@@ -191,7 +191,7 @@ NO_DEVICES = "NoDevFiles"
 
 
 def cuda(machine: ThisMachine) -> Iterator[Message]:
-    """Tell whether CUDA works; nothing where it was not started."""
+    """Yield whether CUDA works; nothing if it was not started."""
     facts, visible = machine.cuda.facts, machine.environ.get(DEVICES)
     if machine.cuda.why:
         yield CUDA_FAILS(error=machine.cuda.why)
@@ -239,7 +239,7 @@ PIDS_UNTOLD = outcome(
 
 
 def pids(machine: ThisMachine) -> Iterator[Message]:
-    """Tell how NVML lists a process of which the pid is known; nothing where none could use a GPU."""
+    """Yield how NVML lists a process whose pid is known; nothing if no process could use a GPU."""
     listed = machine.cuda.facts.get("listed")
     if listed is None or machine.cuda.facts["context"]["code"]:
         return

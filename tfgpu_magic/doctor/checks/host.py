@@ -28,7 +28,7 @@ _PACKAGES = ("ipython", "ipykernel", "jupyter_server", "jupyterlab", "notebook",
 
 
 def system(machine: ThisMachine) -> Iterator[Message]:  # noqa: ARG001  # this interpreter is asked
-    """Give the versions."""
+    """Yield the versions."""
     yield FOUND(
         version=__version__,
         python=platform.python_version(),
@@ -63,7 +63,7 @@ MEMORY_SHORT = outcome(
 
 
 def host_memory(machine: ThisMachine) -> Iterator[Message]:
-    """Tell the room on the machine or in the cgroup that has least of it."""
+    """Yield the free memory of the machine, or of the cgroup that has the least."""
     sizes = memory.machine(machine.root / "proc")
     total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
     if total is None or available is None:
@@ -98,7 +98,7 @@ VARIABLES = (
 
 
 def environment(machine: ThisMachine) -> Iterator[Message]:
-    """Tell which are set; no other is read."""
+    """Yield the variables that are set; no other is read."""
     for name in VARIABLES:
         if name in machine.environ:
             yield VARIABLE_SET(name=name, value=machine.environ[name])

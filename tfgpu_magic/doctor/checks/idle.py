@@ -11,8 +11,8 @@ from tfgpu_magic.doctor.machine import ThisMachine
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.ground import phrases
 from tfgpu_magic.ground.message import Message, Severity
-from tfgpu_magic.lab import file
-from tfgpu_magic.lab.ladder import Rule, rule_of
+from tfgpu_magic.lab import admin_file
+from tfgpu_magic.lab.idle_policy import Rule, rule_of
 
 HOLDS = outcome(
     "idle.holds",
@@ -43,14 +43,14 @@ _WORDS = {"notify": "reported to its owner", "park": "parked, if it can be,", "s
 
 
 def idle(machine: ThisMachine) -> Iterator[Message]:
-    """Tell what the administrator's file says of idle notebooks."""
+    """Yield what the administrator's file says of idle notebooks."""
     try:
-        table = file.table("idle")
-        rule = Rule() if table is None else rule_of(table, file.own_groups())
+        table = admin_file.table("idle")
+        rule = Rule() if table is None else rule_of(table, admin_file.own_groups())
     except PolicyError as error:
         yield FLAWED(flaw=str(error), file=str(policy.FILE))
         return
-    if rule.park < math.inf and (why := file.not_parked()):
+    if rule.park < math.inf and (why := admin_file.why_not_parked()):
         yield NOT_PARKED(why=why, file=str(policy.FILE))
     hours = {step: time for step, time in rule._asdict().items() if time < math.inf}
     if hours:

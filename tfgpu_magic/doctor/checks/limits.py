@@ -50,7 +50,7 @@ FRESH = 60.0
 
 
 def limits(machine: ThisMachine) -> Iterator[Message]:
-    """Tell what holds, and whether what should hold does."""
+    """Yield which limits hold, and whether those of the file are in force."""
     held = [gpu for gpu in machine.snapshot.gpus if gpu.limit is not None]
     yield from (HELD(gpu=gpu.label, limit_bytes=gpu.limit) for gpu in held)
     try:
@@ -68,5 +68,5 @@ def limits(machine: ThisMachine) -> Iterator[Message]:
     count = sum(bool(why) for gpus in state["limits"].values() for _, _, why in gpus.values()) + len(state["left"])
     if count:
         yield NOT_SET(count=count)
-    if machine.works and not held:
+    if machine.has_gpus and not held:
         yield NONE(file=str(file.FILE))

@@ -64,7 +64,7 @@ _CODE = "from tfgpu_magic.doctor.ipython_child import main; main()"
 
 
 def policy(machine: ThisMachine) -> Iterator[Message]:
-    """Tell what is set, and by whom."""
+    """Yield which policies are set, and by whom."""
     answer = child.ask(_CODE, patience=child.IMPORTING)
     if not answer.facts:
         yield FAILS(why=answer.why)
@@ -85,8 +85,10 @@ def policy(machine: ThisMachine) -> Iterator[Message]:
         told = {"ceiling": ceiling["ceiling"], "where": ceiling["where"]}
         yield (UNDER if loaded else NOT_HELD)(**told)
         for gpu in machine.snapshot.gpus if "%" in ceiling["ceiling"] else ():
-            if gpu.limit is not None and gpu.most is not None:
-                yield TWICE(gpu=gpu.label, limit_bytes=gpu.most, most_bytes=read(told["ceiling"]).bytes(gpu), **told)
+            if gpu.limit is not None and gpu.capacity is not None:
+                yield TWICE(
+                    gpu=gpu.label, limit_bytes=gpu.capacity, most_bytes=read(told["ceiling"]).bytes(gpu), **told
+                )
     elif words and not loaded:
         yield NOT_LOADED()
     elif not words and not broken:

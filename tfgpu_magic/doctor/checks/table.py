@@ -10,9 +10,9 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from tfgpu_magic.doctor.checks import board, driver, host, idle, limits, policy, tensorflow
-from tfgpu_magic.doctor.finding import outcome, without
+from tfgpu_magic.doctor.finding import hide_homes, outcome
 from tfgpu_magic.doctor.machine import ThisMachine
-from tfgpu_magic.ground.bounded import within
+from tfgpu_magic.ground.bounded import run_within
 from tfgpu_magic.ground.message import Message, Severity
 
 LONGEST = 180.0
@@ -41,26 +41,26 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def outcomes(check: Check) -> Iterator[Message]:
-    """Give all that a check may find: what its module declares in its name, one by one or in a table."""
+def declared_outcomes(check: Check) -> Iterator[Message]:
+    """Yield all outcomes that a check may find: its module declares them, one by one or in a table."""
     for value in vars(sys.modules[check.__module__]).values():
         for one in value.values() if isinstance(value, dict) else (value,):
             if isinstance(one, Message) and one.name.startswith(f"{check.__name__}."):
                 yield one
 
 
-def examine(check: Check, machine: ThisMachine) -> list[Message]:
+def run_check(check: Check, machine: ThisMachine) -> list[Message]:
     """Do a check, whatever it meets, and return what it found, with home directories written as ``~``."""
     try:
-        found = within(LONGEST, lambda: list(check(machine)), [])  # another one that hangs is no reason
+        found = run_within(LONGEST, lambda: list(check(machine)), [])  # another one that hangs is no reason
     except Exception as error:  # the others are to be done all the same
         found = [BROKEN(why=f"{type(error).__name__}: {error}".partition("\n")[0])]
     found = [BROKEN(why=f"it took more than {LONGEST:g} s")] if found is None else found
-    return [without(one, tuple(_homes())) for one in found]
+    return [hide_homes(one, tuple(_homes())) for one in found]
 
 
 def _homes() -> Iterator[str]:
-    """Give this user's home directories, the longest path first."""
+    """Yield this user's home directories, the longest path first."""
     found = {os.environ.get("HOME", "")}
     with suppress(KeyError):  # a user id without a name has no home
         found.add(pwd.getpwuid(os.geteuid()).pw_dir)

@@ -39,7 +39,7 @@ FEWER = outcome(
 NEEDED = ("cudart", "cublas", "cublasLt", "cudnn", "cufft", "cusolver", "cusparse")
 """The libraries without which TensorFlow uses no GPU."""
 
-_CODE = "from tfgpu_magic.frameworks.tensorflow.found import main; import tensorflow; main(tensorflow)"
+_CODE = "from tfgpu_magic.frameworks.tensorflow.device_child import main; import tensorflow; main(tensorflow)"
 
 
 def installed() -> str | None:
@@ -51,9 +51,9 @@ def installed() -> str | None:
 
 
 def tensorflow(machine: ThisMachine) -> Iterator[Message]:
-    """Tell what TensorFlow finds of what CUDA shows it. Where the driver fails it is not imported: it may hang, too."""
+    """Yield which of CUDA's GPUs TensorFlow finds. If the driver fails, TensorFlow is not imported: it may hang."""
     version = installed()
-    if machine.quick or version is None or not (machine.works or machine.snapshot.absent):
+    if machine.quick or version is None or not (machine.has_gpus or machine.snapshot.absent):
         return
     answer = child.ask(_CODE, patience=child.IMPORTING)
     if not answer.facts:

@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.frameworks.array import Array, allocated
+from tfgpu_magic.frameworks.array import Array, round_up
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.jax import settings
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
-from tfgpu_magic.ground.message import in_a_row, msg
+from tfgpu_magic.frameworks.shortage import Shortage, parse_library_error, parse_size
+from tfgpu_magic.ground.message import msg, paragraph
 from tfgpu_magic.policy.plan import FrameworkPlan, FrameworkState
 from tfgpu_magic.policy.process_state import Stage
 
@@ -60,7 +60,7 @@ class Jax(Framework):
         read = getattr(_bridge(), "_plugins_registered", False) and not backends
         return Stage.LISTED if read else Stage.IMPORTED
 
-    def on_cpu(self) -> bool:
+    def is_cpu_only(self) -> bool:
         """Return whether its backends have started, and are the CPU's alone."""
         backends = {*(getattr(_bridge(), "_backends", None) or ())}
         return bool(backends) and backends <= {"cpu", "interpreter"}
@@ -68,21 +68,21 @@ class Jax(Framework):
     def shortage(self, text: str) -> Shortage | None:
         """Return what an error's text says, in JAX's words, of memory that was missing; None where nothing."""
         if found := _ARRAY.search(text):
-            size = int(found["exact"]) if found["exact"] else bytes_in(found["size"].rstrip("."))
+            size = int(found["exact"]) if found["exact"] else parse_size(found["size"].rstrip("."))
             device = "" if found["gpu"] is None else f"cuda:{found['gpu']}"
             return Shortage(framework=self.name, size=size, device=device)
         if self.out_of_memory.search(text):
             return Shortage(framework=self.name)
         if _DRIVER.search(text) and "Bad StatusOr access" not in text:  # which is TensorFlow's
             return Shortage(framework=self.name, kind="driver")
-        return of_library(self.name, text) if _STATUS.search(text) else None
+        return parse_library_error(self.name, text) if _STATUS.search(text) else None
 
     def pools(self) -> list[Pool]:
         """Return its pool on each GPU; not every allocator has a limit or a pool, or tells its largest free block."""
         found: list[Pool] = []
         if self.stage() is not Stage.READY:
             return found
-        shown, grows = cuda.shown(), settings.grows(os.environ)  # JAX's local hardware ids are CUDA's numbers
+        shown, grows = cuda.visible_gpus(), settings.has_growth(os.environ)  # JAX's local ids are CUDA's numbers
         for device in _bridge()._backends["cuda"].local_devices():
             told, number = device.memory_stats() or {}, device.local_hardware_id
             peak, pool = told.get("peak_bytes_in_use", 0), told.get("pool_bytes")
@@ -126,13 +126,13 @@ class Jax(Framework):
         fractions = held.fractions
         variables = settings.variables(fractions, grows, state.environment)
         notes = [*held.lowered(), *settings.remarks(fractions, grows, state.environment)]
-        allocator = settings.uncapped(state.environment)
+        allocator = settings.uncapped_allocator(state.environment)
         if fractions and allocator is not None:
             heedless = msg("{set} is set, with which JAX heeds no limit.", set=f"{settings.ALLOCATOR}={allocator}")
             if state.strict:
                 raise Refused(heedless)
             variables[settings.ALLOCATOR] = None
-            notes.append(in_a_row((heedless, "In this process it is unset now.")))
+            notes.append(paragraph((heedless, "In this process it is unset now.")))
         return replace(
             wanted,
             devices=tuple(device for device in wanted.devices if device.limits),
@@ -157,7 +157,7 @@ def _shards(array: Any) -> Iterator[Array]:
                 what="array",
                 dtype=str(array.dtype),
                 shape=tuple(shard.data.shape),
-                size=allocated(shard.data.nbytes, 256),  # its allocator is XLA's, as TensorFlow's is
+                size=round_up(shard.data.nbytes, 256),  # its allocator is XLA's, as TensorFlow's is
                 device=f"cuda:{shard.device.local_hardware_id}",
                 address=shard.data.unsafe_buffer_pointer(),
             )

@@ -72,12 +72,12 @@ def own_fraction(environment: Mapping[str, str]) -> Decimal:
     return min(filter(None, found), default=Decimal(str(DEFAULT_FRACTION)))  # 0 is no setting
 
 
-def grows(environment: Mapping[str, str]) -> bool:
-    """Tell whether JAX takes memory as it needs it by the environment, and not at once."""
+def has_growth(environment: Mapping[str, str]) -> bool:
+    """Return whether JAX takes memory as it needs it by the environment, and not at once."""
     return environment.get(PREALLOCATE) in _GROWS
 
 
-def uncapped(environment: Mapping[str, str]) -> str | None:
+def uncapped_allocator(environment: Mapping[str, str]) -> str | None:
     """Return the allocator that the environment chooses for JAX, if no fraction limits what that takes; else None."""
     chosen = environment.get(ALLOCATOR, "").lower()
     return None if chosen in _CAPPED else chosen

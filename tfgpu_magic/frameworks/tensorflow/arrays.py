@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-from tfgpu_magic.frameworks.array import Array, allocated
-from tfgpu_magic.frameworks.objects import derived_from, namespace, of_kinds, of_module
+from tfgpu_magic.frameworks.array import Array, round_up
+from tfgpu_magic.frameworks.objects import filter_kinds, lookup, namespace, subclasses
 
 _UNIT = 256
 _TENSOR = ("tensorflow.python.framework.ops", "EagerTensor")
@@ -40,7 +40,7 @@ def arrays(objects: Sequence[object]) -> Iterator[Array]:
     The function that has read a variable keeps its handle, and with it the memory, when the variable itself is gone.
     """
     find = kinds()
-    things = list(of_kinds(objects, find))
+    things = list(filter_kinds(objects, find))
     handles = {id(namespace(one).get("_handle")) for one in things if find[id(type(one))] is _variable}
     for thing in things:
         if id(thing) in handles:
@@ -55,12 +55,12 @@ def arrays(objects: Sequence[object]) -> Iterator[Array]:
 
 def kinds() -> Mapping[int, Callable[[Any], Array | None]]:
     """Return what describes an object of each class that `arrays` finds, by the class's id; none without TensorFlow."""
-    tensor, variable = of_module(*_TENSOR), of_module(_VARIABLES, "BaseResourceVariable")
+    tensor, variable = lookup(*_TENSOR), lookup(_VARIABLES, "BaseResourceVariable")
     if tensor is None or variable is None:
         return {}
-    find: dict[int, Callable[[Any], Array | None]] = {id(kind): _variable for kind in derived_from(variable)}
-    find.pop(id(of_module(_VARIABLES, "_UnreadVariable")), None)  # what an assignment returns: the variable once more
-    return find | {id(tensor): _tensor, id(of_module(*_ITERATOR)): _iterator}
+    find: dict[int, Callable[[Any], Array | None]] = {id(kind): _variable for kind in subclasses(variable)}
+    find.pop(id(lookup(_VARIABLES, "_UnreadVariable")), None)  # what an assignment returns: the variable once more
+    return find | {id(tensor): _tensor, id(lookup(*_ITERATOR)): _iterator}
 
 
 def _tensor(tensor: Any) -> Array | None:
@@ -88,7 +88,7 @@ def of_handle(handle: Any) -> Array | None:
 def _variable(variable: object) -> Array | None:
     own = namespace(variable)
     handle = own["_handle"]
-    device = _gpu(handle.device) if type(handle) is of_module(*_TENSOR) else None  # else it is a graph's
+    device = _gpu(handle.device) if type(handle) is lookup(*_TENSOR) else None  # else it is a graph's
     if device is None or not own["_shape"].is_fully_defined():
         return None
     number, shape = own["_dtype"].as_datatype_enum, tuple(own["_shape"].as_list())
@@ -104,13 +104,13 @@ def _value(thing: object, number: int, shape: tuple[int, ...], device: str) -> A
 def _type_and_size(number: int, shape: tuple[int, ...]) -> tuple[str, int]:
     """Return the name of a type, and the bytes of a GPU that an array of it takes."""
     name, of_one = _type(number)
-    return name, 0 if name in _ELSEWHERE else allocated(math.prod(shape) * of_one, _UNIT)
+    return name, 0 if name in _ELSEWHERE else round_up(math.prod(shape) * of_one, _UNIT)
 
 
 @cache
 def _type(number: int) -> tuple[str, int]:
     """Return the name of a type by its number, and the bytes of one element; to ask each tensor for them takes long."""
-    dtype = of_module("tensorflow.python.framework.dtypes", "as_dtype")(number)
+    dtype = lookup("tensorflow.python.framework.dtypes", "as_dtype")(number)
     return dtype.name, dtype.size
 
 
@@ -130,7 +130,7 @@ def _prefetched_at_most(iterator: Any) -> int:
     if not all(shape.is_fully_defined() for shape in shapes):
         return 0
     sizes = (math.prod(shape.as_list()) * dtype.size for shape, dtype in zip(shapes, types, strict=True))
-    element = sum(allocated(size, _UNIT) for size in sizes)
+    element = sum(round_up(size, _UNIT) for size in sizes)
     return element * _elements(getattr(iterator, "_dataset", None))
 
 
@@ -138,7 +138,7 @@ def _elements(dataset: Any) -> int:
     """Return how many elements datasets on a GPU prefetch; 0 where TensorFlow chooses that."""
     found = 0
     while dataset is not None and _gpu(dataset._variant_tensor.device):
-        if type(dataset) is of_module(*_PREFETCHING):
+        if type(dataset) is lookup(*_PREFETCHING):
             number = int(dataset._buffer_size)
             if number < 0:
                 return 0

@@ -21,8 +21,8 @@ asked_by_policy = False
 _undo: list[Callable[[], None]] = []
 
 
-def respect(growth: Callable[[bool | None], bool | None]) -> None:
-    """Have the calls respect a policy, if TensorFlow is imported; they are changed once.
+def patch_calls(growth: Callable[[bool | None], bool | None]) -> None:
+    """Make the calls respect a policy, if TensorFlow is imported; they are changed once.
 
     Args:
         growth: returns whether memory grows by the policy in force, or None where none decides that. It is given what

@@ -18,8 +18,8 @@ _PREFIX = "CustomGradient-"
 _KEPT = "_tfgpu_magic_gradients"
 
 
-def leave_to_graphs() -> None:
-    """Have the graphs keep their gradients themselves, so that a graph to which nothing else leads is garbage.
+def move_to_graphs() -> None:
+    """Move the gradients into their graphs, so that a graph without other references is garbage.
 
     The gradients of those that live are found as before.
     """
@@ -32,10 +32,10 @@ def leave_to_graphs() -> None:
             if name.startswith(_PREFIX) and isinstance(gradient, FunctionType):
                 owners = list(_graphs(gradient))
                 if owners:
-                    entry["type"] = _Kept(name, gradient, owners, entries)
+                    entry["type"] = _KeptGradient(name, gradient, owners, entries)
 
 
-class _Kept:
+class _KeptGradient:
     """A gradient that is kept by the graphs in which it was made; it is entered as long as one of them lives."""
 
     def __init__(self, name: str, gradient: FunctionType, graphs: list[Any], entries: MutableMapping[str, Any]) -> None:
@@ -54,7 +54,7 @@ class _Kept:
 
 
 def _graphs(gradient: FunctionType) -> Iterator[Any]:
-    """Give the graph that a gradient refers to by its results, and those within which that was made."""
+    """Yield the graph that a gradient refers to by its results, and the graphs around it."""
     kind: Any = sys.modules["tensorflow.python.framework.func_graph"].FuncGraph
     nest: Any = sys.modules["tensorflow.python.util.nest"]
     values = list(_closed_over(gradient))

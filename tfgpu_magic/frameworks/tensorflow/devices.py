@@ -53,16 +53,16 @@ def current_stage() -> Stage:
         return Stage.READY
     # A context that is not TensorFlow's own: of allocators made by its internals, or of another library. It is
     # impossible to find out which, but of those that were there before TensorFlow was.
-    if set(cuda.contexts()) - _others:
+    if set(cuda.gpus_in_use()) - _others:
         return Stage.POISONED
-    return Stage.LISTED if listed() or cuda.initialised() else Stage.IMPORTED
+    return Stage.LISTED if has_list() or cuda.is_initialised() else Stage.IMPORTED
 
 
 def note_import() -> None:
     """Note that TensorFlow is imported at this moment, so that the CUDA contexts that are there are others'."""
     global _others
     if getattr(getattr(sys.modules.get("tensorflow"), "__spec__", None), "_initializing", False):
-        _others = frozenset(cuda.contexts())
+        _others = frozenset(cuda.gpus_in_use())
 
 
 def tensorflow() -> Any | None:
@@ -71,15 +71,15 @@ def tensorflow() -> Any | None:
     return module if hasattr(module, "__version__") else None
 
 
-def too_old() -> str | None:
+def old_version() -> str | None:
     """Return the version of TensorFlow, if it is older than `OLDEST`."""
     version = str(getattr(tensorflow(), "__version__", ""))
     release = tuple(int(number) for number in version.split(".")[:2] if number.isdigit())
     return version if len(release) == len(OLDEST) and release < OLDEST else None
 
 
-def importing() -> bool:
-    """Tell whether TensorFlow is being imported at this moment, by another thread or by a caller in this one."""
+def is_importing() -> bool:
+    """Return whether TensorFlow is being imported at this moment, by another thread or by a caller in this one."""
     return "tensorflow" in sys.modules and tensorflow() is None
 
 
@@ -89,7 +89,7 @@ def eager_context() -> Any | None:
 
 
 def had_session() -> bool:
-    """Tell whether a session of TensorFlow 1's was ever made here, which makes allocators by options of its own."""
+    """Return whether a session of TensorFlow 1's was ever made here, which makes allocators by options of its own."""
     counter: Any = getattr(sys.modules.get("tensorflow.python.client.session"), "_python_session_create_counter", None)
     return counter is not None and counter.get_cell().value() > 0
 
@@ -99,33 +99,32 @@ def context_class() -> Any | None:
     return getattr(sys.modules.get(_CONTEXT), "Context", None)
 
 
-def listed() -> bool:
-    """Tell whether TensorFlow has made its list of devices, which it then keeps."""
+def has_list() -> bool:
+    """Return whether TensorFlow has made its list of devices, which it then keeps."""
     return getattr(eager_context(), "_physical_devices", None) is not None
 
 
-def frozen() -> bool:
-    """Tell whether the list of GPUs is made, CUDA's or TensorFlow's, so that variables have no effect on it."""
-    return cuda.initialised() or listed()
+def is_frozen() -> bool:
+    """Return whether the list of GPUs is made, CUDA's or TensorFlow's, so that variables have no effect on it."""
+    return cuda.is_initialised() or has_list()
 
 
-def forked() -> bool:
-    """Tell whether CUDA was running when this process was forked from its parent, so that it cannot be used here."""
+def was_forked() -> bool:
+    """Return whether CUDA was running when this process was forked from its parent, so that it cannot be used here."""
     context = eager_context()
     gpus = [device for device in getattr(context, "_physical_devices", None) or () if device.device_type == "GPU"]
-    return bool(gpus) and not cuda.initialised()
+    return bool(gpus) and not cuda.is_initialised()
 
 
 def other_backend() -> str | None:
     """Return Keras' backend if it is another than TensorFlow; None where it is TensorFlow, or not set."""
     config = sys.modules.get("keras.src.backend.config")
-    backend = getattr(config, "_BACKEND", None) or os.environ.get("KERAS_BACKEND") or _from_file()
+    backend = getattr(config, "_BACKEND", None) or os.environ.get("KERAS_BACKEND") or _read_backend()
     return backend if isinstance(backend, str) and backend and backend != "tensorflow" else None
 
 
 @functools.cache  # it is called every second; the content of the file at the first call counts
-def _from_file() -> object:
-    """Return the backend in `keras.json`; None where that cannot be read."""
+def _read_backend() -> object:
     try:
         folder = Path(os.environ.get("KERAS_HOME") or Path("~/.keras").expanduser())
         return json.loads((folder / "keras.json").read_text()).get("backend")
@@ -169,27 +168,27 @@ _theirs: DeviceSettings | None = None
 """TensorFlow's settings before `configure` first changed any."""
 
 
-def outside() -> tuple[tuple[str, ...] | None, DeviceSettings]:
+def users_settings() -> tuple[tuple[str, ...] | None, DeviceSettings]:
     """Return the GPUs that TensorFlow sees, and its settings without ours; nothing while it has no list."""
-    now = in_force()
+    now = current_settings()
     return (now.visible, _theirs or now) if now.parts else (None, now)
 
 
-def in_force() -> DeviceSettings:
+def current_settings() -> DeviceSettings:
     """Return TensorFlow's settings now, ours included; nothing while it has no list."""
-    if not listed() or tensorflow() is None or forked():
+    if not has_list() or tensorflow() is None or was_forked():
         return DeviceSettings(parts={}, growth={}, visible=())
-    return read()
+    return read_settings()
 
 
-def without_gpu(labels: Iterable[str]) -> Message | None:
+def why_no_gpu(labels: Iterable[str]) -> Message | None:
     """Return why TensorFlow uses the CPU, though there are these GPUs; None where it has one, or CUDA shows none.
 
     TensorFlow makes its list of devices for it: call only where it may.
     """
     if _physical():
         return None
-    if cuda.shown():
+    if cuda.visible_gpus():
         return refusal.finds_no_gpu(labels)
     built: Any = tensorflow()
     if built.test.is_built_with_cuda():
@@ -205,16 +204,16 @@ def configure(part: FrameworkPlan) -> None:
     """
     global _theirs
     # Where TensorFlow has made no list yet, nothing was set that would have to be undone.
-    if not (part.by_api or listed()):
+    if not (part.by_api or has_list()):
         return
     try:
-        before = read()
+        before = read_settings()
         theirs = _theirs or before
         wanted = _settings(part, theirs)
         try:
-            write(wanted)
+            write_settings(wanted)
         except BaseException:
-            write(before)
+            write_settings(before)
             raise
         _theirs = theirs
     except Refused:
@@ -227,7 +226,7 @@ def _settings(part: FrameworkPlan, theirs: DeviceSettings) -> DeviceSettings:
     """Return TensorFlow's settings by a plan; where that has none, those before any of ours."""
     planned = {str(device.gpu.uuid): tuple(size // MIB for size in device.limits) for device in part.devices}
     gone = [device.gpu.label for device in part.devices if device.limits and str(device.gpu.uuid) not in theirs.growth]
-    if gone and not without_gpu(()):
+    if gone and not why_no_gpu(()):
         raise refusal.gone(gone, os.environ.get(DEVICES), part.environment.get(DEVICES))
     parts, growth = dict(theirs.parts), dict(theirs.growth)
     if part.growth is not None:
@@ -239,7 +238,7 @@ def _settings(part: FrameworkPlan, theirs: DeviceSettings) -> DeviceSettings:
     return DeviceSettings(parts=parts, growth=growth, visible=seen)
 
 
-def read() -> DeviceSettings:
+def read_settings() -> DeviceSettings:
     """Return the settings now. TensorFlow makes its list of devices for it if it has none: call only where it may."""
     config, devices = _config(), _physical()
     cpus = dict(zip([CPU], config.list_physical_devices("CPU"), strict=False))
@@ -254,15 +253,15 @@ def read() -> DeviceSettings:
     )
 
 
-def write(settings: DeviceSettings) -> None:
+def write_settings(settings: DeviceSettings) -> None:
     """Make the settings; those that are in force already are left alone.
 
     Raises:
         Refused: TensorFlow leaves out a GPU that CUDA shows, and then mistakes the numbers of the others.
         RuntimeError, ValueError: TensorFlow rejects one of them; those before it are set.
     """
-    config, devices, now = _config(), _physical(), read()
-    if devices and tuple(devices) != cuda.shown():
+    config, devices, now = _config(), _physical(), read_settings()
+    if devices and tuple(devices) != cuda.visible_gpus():
         raise Refused(
             msg(
                 "TensorFlow does not use every GPU that CUDA shows it, and mistakes the numbers of others. Restart, "
@@ -287,7 +286,7 @@ def write(settings: DeviceSettings) -> None:
 def _physical() -> dict[str, Any]:
     """Return TensorFlow's physical GPUs by their UUIDs: the number in ``/physical_device:GPU:0`` is CUDA's."""
     gpus = _config().list_physical_devices("GPU")
-    shown = cuda.shown()  # after the list, which starts CUDA if it is not running
+    shown = cuda.visible_gpus()  # after the list, which starts CUDA if it is not running
     return {shown[_number(gpu)]: gpu for gpu in gpus if _number(gpu) < len(shown)}
 
 
@@ -305,7 +304,7 @@ def logical() -> Mapping[str, tuple[LogicalGpu, ...]]:
 @functools.lru_cache(maxsize=1)
 def _logical(tf: Any, context: int, pid: int) -> Mapping[str, tuple[LogicalGpu, ...]]:  # noqa: ARG001
     """Return what `logical` does, found once for a context in a process: a context never changes them."""
-    if forked():
+    if was_forked():
         return {}
     from tensorflow.python.client import device_lib
 
@@ -313,7 +312,7 @@ def _logical(tf: Any, context: int, pid: int) -> Mapping[str, tuple[LogicalGpu, 
 
     # Never without session_config: TensorFlow would make allocators of its own, and not count them.
     devices = device_lib.list_local_devices(session_config=tf.__internal__.eager_context.get_config())
-    uuids = cuda.by_pci()
+    uuids = cuda.uuids_by_pci()
     found: dict[str, tuple[LogicalGpu, ...]] = {}
     for device in devices:
         pci = re.search(r"pci bus id: ([0-9a-f:.]+)", device.physical_device_desc)
@@ -328,8 +327,8 @@ def logical_names() -> dict[str | None, tuple[str, ...]]:
     return {uuid: tuple(gpu.name for gpu in gpus) for uuid, gpus in logical().items()}
 
 
-def allocated(names: Iterable[str]) -> bool:
-    """Tell whether TensorFlow has taken memory on each of these logical GPUs, in a microsecond or two each."""
+def has_allocated(names: Iterable[str]) -> bool:
+    """Return whether TensorFlow has taken memory on each of these logical GPUs, in a microsecond or two each."""
     read = getattr(eager_context(), "get_memory_info", None)
     return read is not None and all(read(name)["peak"] for name in names)
 

@@ -11,7 +11,7 @@ from tfgpu_magic.frameworks import cuda
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.counters import Counters
 from tfgpu_magic.frameworks.pool import Pool
-from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library, size_of
+from tfgpu_magic.frameworks.shortage import Shortage, parse_library_error, parse_size, size_of
 from tfgpu_magic.frameworks.tensorflow import arrays, devices
 from tfgpu_magic.frameworks.tensorflow.devices import context_class, current_stage, eager_context
 from tfgpu_magic.ground import TENSORFLOW
@@ -101,8 +101,8 @@ class TensorFlow(Framework):
         if _DRIVER.search(text):
             return Shortage(framework=self.name, kind="driver")
         if (found := _COMPILED.search(text)) and "[Op:" in text:  # else they are JAX's words, too
-            return Shortage(framework=self.name, size=bytes_in(found["size"]), device=_device(text))
-        return of_library(self.name, text)
+            return Shortage(framework=self.name, size=parse_size(found["size"]), device=_device(text))
+        return parse_library_error(self.name, text)
 
     def pools(self) -> list[Pool]:
         """Return the pool of each logical GPU; it never tells the largest piece."""
@@ -112,7 +112,7 @@ class TensorFlow(Framework):
         if not there:  # most cells of a session that has not begun
             return []
         releases, context = self._releases, eager_context()
-        tell, before = self.counters.tell, self.counters.before
+        tell, before = self.counters.stats_function, self.counters.earlier_peak
         return [
             Pool(
                 self.name,
@@ -131,11 +131,11 @@ class TensorFlow(Framework):
 
     def with_settings(self, pool: Pool) -> Pool:
         """Return a pool with what the settings say of it, and with what CUDA's own pool has taken."""
-        settings = devices.in_force()
+        settings = devices.current_settings()
         return pool._replace(
             capped=bool(settings.limits.get(pool.gpu)),
             grows=settings.grows or pool.releases,
-            taken=cuda.pools().get(pool.gpu) if pool.releases else None,
+            taken=cuda.pool_sizes().get(pool.gpu) if pool.releases else None,
         )
 
     @property
@@ -144,7 +144,7 @@ class TensorFlow(Framework):
         return os.environ.get(ALLOCATOR) == ASYNC
 
     def give_back(self) -> dict[str, int]:
-        """Have CUDA's pools give back what none of its tensors uses; return the bytes by the UUID of each GPU."""
+        """Free what CUDA's pools keep and no tensor uses; return the bytes by the UUID of each GPU."""
         return cuda.give_back()
 
     def reset_peaks(self) -> None:
@@ -154,7 +154,7 @@ class TensorFlow(Framework):
                 self.counters.reset(eager_context(), one.name)
 
     def configure(self, part: FrameworkPlan) -> None:
-        """Tell it, where it is imported, what variables cannot tell it."""
+        """Set by `tf.config`, if TensorFlow is imported, what variables cannot set."""
         devices.configure(part)
 
     def arrays(self, objects: Sequence[object]) -> Iterable[Array]:

@@ -19,14 +19,14 @@ from typing import Any
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import cuda, import_hook
-from tfgpu_magic.frameworks.array import Array, allocated
+from tfgpu_magic.frameworks.array import Array, round_up
 from tfgpu_magic.frameworks.base import Framework
 from tfgpu_magic.frameworks.counters import Counters
-from tfgpu_magic.frameworks.objects import derived_from, of_kinds
+from tfgpu_magic.frameworks.objects import filter_kinds, subclasses
 from tfgpu_magic.frameworks.pool import Pool
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library
-from tfgpu_magic.ground.message import Message, in_a_row, msg
+from tfgpu_magic.frameworks.shortage import Shortage, parse_library_error, parse_size
+from tfgpu_magic.ground.message import Message, msg, paragraph
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.policy.plan import FrameworkPlan, FrameworkState, fraction_in
 from tfgpu_magic.policy.process_state import Stage
@@ -92,7 +92,7 @@ class Torch(Framework):
     def __init__(self) -> None:
         self._part = FrameworkPlan(framework=self.name)
         self._queued = False
-        self._told: dict[int, tuple[float, float]] = {}
+        self._applied: dict[int, tuple[float, float]] = {}
         """The fraction of each GPU that would hold without ours, and ours, by PyTorch's number."""
 
     def allocator(self) -> str:
@@ -111,14 +111,14 @@ class Torch(Framework):
     def shortage(self, text: str) -> Shortage | None:
         """Return what an error's text says, in PyTorch's words, of memory that was missing; None where nothing."""
         if found := _TENSOR.search(text):
-            size = None if found["size"] is None else bytes_in(found["size"])
-            in_use = bytes_in(told["size"]) if (told := _IN_USE.search(text)) else None
+            size = None if found["size"] is None else parse_size(found["size"])
+            in_use = parse_size(told["size"]) if (told := _IN_USE.search(text)) else None
             device = "" if found["gpu"] is None else f"cuda:{found['gpu']}"
             return Shortage(framework=self.name, size=size, device=device, in_use=in_use)
         if _DRIVER.search(text):
             return Shortage(framework=self.name, kind="driver")
         if _LIBRARY.search(text):
-            return of_library(self.name, f"cuDNN {text}" if "find an engine" in text else text)
+            return parse_library_error(self.name, f"cuDNN {text}" if "find an engine" in text else text)
         return None
 
     def pools(self) -> list[Pool]:
@@ -127,8 +127,8 @@ class Torch(Framework):
         found: list[Pool] = []
         if self.stage() is not Stage.READY:
             return found
-        for number, uuid in enumerate(cuda.shown()):  # PyTorch numbers them as CUDA does
-            told = self.counters.tell(number)
+        for number, uuid in enumerate(cuda.visible_gpus()):  # PyTorch numbers them as CUDA does
+            told = self.counters.stats_function(number)
             allocated, reserved = told["allocated_bytes"]["all"], told["reserved_bytes"]["all"]
             limit = self._limit(module, number)
             if reserved["peak"] or limit is not None:
@@ -138,7 +138,7 @@ class Torch(Framework):
                         name=f"cuda:{number}",
                         gpu=uuid,
                         in_use=allocated["current"],
-                        peak=max(allocated["peak"], self.counters.before(("allocated_bytes", "all"), number)),
+                        peak=max(allocated["peak"], self.counters.earlier_peak(("allocated_bytes", "all"), number)),
                         counted=allocated["peak"],
                         touched=bool(reserved["peak"]),
                         limit=limit,
@@ -146,14 +146,14 @@ class Torch(Framework):
                         grows=True,
                         releases=True,
                         taken=reserved["current"],
-                        most=max(reserved["peak"], self.counters.before(("reserved_bytes", "all"), number)),
+                        most=max(reserved["peak"], self.counters.earlier_peak(("reserved_bytes", "all"), number)),
                     )
                 )
         return found
 
     def reset_peaks(self) -> None:
         """Reset the peaks of every GPU."""
-        for number, _ in enumerate(cuda.shown()):
+        for number, _ in enumerate(cuda.visible_gpus()):
             self.counters.reset(number)
 
     def arrays(self, objects: Sequence[object]) -> list[Array]:
@@ -186,7 +186,7 @@ class Torch(Framework):
         ]
         unmet = [*more, msg("It gets no more.")] if more else []
         environment = _variable(wanted, state)
-        if wanted.limits and (heedless := _heedless(state)):
+        if wanted.limits and (heedless := _why_unlimited(state)):
             unmet, more = [heedless, *unmet], [heedless, *more]
             if UNCACHED in state.environment:
                 environment[UNCACHED] = None
@@ -198,54 +198,54 @@ class Torch(Framework):
             environment=environment,
             takes=wanted.phrase(grows=True) if wanted.growth is not None else "",
             notes=[_LATE] if wanted.limits and len(wanted.devices) > 1 and state.version < KNOWS_FRACTION else [],
-            unmet=in_a_row(unmet) if unmet else None,
+            unmet=paragraph(unmet) if unmet else None,
         )
 
     def configure(self, part: FrameworkPlan) -> None:
-        """Tell PyTorch: now if it uses CUDA, else when it begins to."""
+        """Set PyTorch's limits: now if it uses CUDA, else when it begins to."""
         self._part = part
         if self.stage() is Stage.READY:
-            self._tell()
+            self._set_all()
         elif part.limits and self.module in sys.modules:
             self._queue()
         elif part.limits:
             import_hook.call_at_import(self._queue, self.module)
 
-    def on_cpu(self) -> bool:
+    def is_cpu_only(self) -> bool:
         """Return whether the PyTorch that is imported is built for the CPU alone."""
         built = getattr(sys.modules.get("torch"), "version", None)
         return built is not None and not (built.cuda or getattr(built, "hip", None))
 
     def after_cell(self) -> None:
-        """Tell an old PyTorch what it may take of the GPUs that it has used since it was last told."""
-        if self._part.limits and _moves() and self.stage() is Stage.READY:
-            self._tell_at_start(known=self._told.keys())
+        """Set the limits of an old PyTorch on GPUs that it began to use since they were last set."""
+        if self._part.limits and _makes_context() and self.stage() is Stage.READY:
+            self._set_all_at_start(known=self._applied.keys())
 
     def _queue(self) -> None:
-        """Have PyTorch call us when it begins to use CUDA; it may be half imported, and is asked again then."""
+        """Make PyTorch call us when it begins to use CUDA; if it is half imported, this is tried again."""
         if not self._queued:
-            _cuda()._lazy_call(self._tell_at_start)
+            _cuda()._lazy_call(self._set_all_at_start)
             self._queued = True
 
-    def _tell_at_start(self, *, known: Collection[int] = ()) -> None:
-        """Do what `_tell` does, and raise nothing: PyTorch would raise it again at every call of CUDA."""
+    def _set_all_at_start(self, *, known: Collection[int] = ()) -> None:
+        """Do what `_set_all` does, and raise nothing: PyTorch would raise it again at every call of CUDA."""
         try:
-            self._tell(known=known)
+            self._set_all(known=known)
         except Exception as error:
             import_hook.warn(f"tfgpu_magic: PyTorch is NOT held to its limit: {error}")
 
-    def _tell(self, *, known: Collection[int] = ()) -> None:
+    def _set_all(self, *, known: Collection[int] = ()) -> None:
         """Set the fraction of each GPU that it may take; where one fails, the others are set all the same.
 
         Args:
             known: the numbers of GPUs to leave as they are.
         """
         module, failed = _cuda(), []
-        for number, uuid in enumerate(cuda.shown()[: module.device_count()]):
-            if number in known or (_moves() and not _is_used(module, number, uuid)):
+        for number, uuid in enumerate(cuda.visible_gpus()[: module.device_count()]):
+            if number in known or (_makes_context() and not _is_used(module, number, uuid)):
                 continue
             try:
-                with module.device(number) if _moves() else contextlib.nullcontext():
+                with module.device(number) if _makes_context() else contextlib.nullcontext():
                     self._set(module, number, uuid)
             except Exception as error:  # PyTorch's have no common root
                 failed.append(error)
@@ -256,7 +256,7 @@ class Torch(Framework):
         """Set one fraction: what is asked, else the user's own, up to the ceiling; of a new GPU, the smallest."""
         part, now = self._part, self._fraction(module, number)
         fractions = part.fractions
-        own, ours = self._told.get(number, (_without_ours(now), now))
+        own, ours = self._applied.get(number, (_users_fraction(now), now))
         if abs(now - ours) > _TOLERANCE:  # it was set since
             own = now
         asked = fractions.get(uuid)
@@ -267,13 +267,13 @@ class Torch(Framework):
             fraction = min(fraction, own)
         if fraction < 1 or now < 1:
             module.set_per_process_memory_fraction(fraction, number)
-        self._told[number] = own, fraction
+        self._applied[number] = own, fraction
 
     def _fraction(self, module: Any, number: int) -> float:
         """Return the fraction of a GPU that its allocator may reserve; where it cannot be asked, what we have set."""
-        if _moves() and cuda.shown()[number] not in cuda.contexts():
-            return self._told.get(number, (1.0, 1.0))[1]
-        with module.device(number) if _moves() else contextlib.nullcontext():
+        if _makes_context() and cuda.visible_gpus()[number] not in cuda.gpus_in_use():
+            return self._applied.get(number, (1.0, 1.0))[1]
+        with module.device(number) if _makes_context() else contextlib.nullcontext():
             return min(1.0, float(module.get_per_process_memory_fraction(number)))
 
     def _limit(self, module: Any, number: int) -> int | None:
@@ -292,13 +292,13 @@ _UNIT = 512
 def _arrays(objects: Sequence[object]) -> list[Array]:
     """Return the tensors among objects that have memory of a GPU, with their gradients; views share an address."""
     torch: Any = sys.modules["torch"]
-    kinds = frozenset(map(id, derived_from(torch.Tensor)))
+    kinds = frozenset(map(id, subclasses(torch.Tensor)))
     found: list[Array] = []
     # Its errors have no common root; one tensor that cannot be asked hides no other.
     unless_it_fails = contextlib.suppress(Exception)
     # A subclass may have code of its user's for every attribute.
     with torch._C.DisableTorchFunctionSubclass():
-        for thing in of_kinds(objects, kinds):
+        for thing in filter_kinds(objects, kinds):
             with unless_it_fails:
                 found += _tensors(thing)
     return found
@@ -318,7 +318,7 @@ def _array(thing: object, tensor: Any, part: str) -> Array:
         what="gradient" if part else "tensor",
         dtype=str(tensor.dtype).removeprefix("torch."),
         shape=tuple(tensor.shape),
-        size=allocated(storage.nbytes(), _UNIT),
+        size=round_up(storage.nbytes(), _UNIT),
         device=f"cuda:{tensor.get_device()}",
         address=storage.data_ptr(),
         part=part,
@@ -331,29 +331,29 @@ _LATE = msg(
 )
 
 
-def _moves() -> bool:
-    """Tell whether the imported PyTorch makes a context on the GPU whose fraction is read or set, and stays there."""
+def _makes_context() -> bool:
+    """Return whether the imported PyTorch makes a context on a GPU to read or set its fraction, and stays there."""
     release = re.match(r"(\d+)\.(\d+)", str(getattr(sys.modules.get("torch"), "__version__", "")))
     return release is not None and (int(release[1]), int(release[2])) < KNOWS_FRACTION
 
 
 def _is_used(module: Any, number: int, uuid: str) -> bool:
-    """Tell whether a GPU has a context in this process, or is the current one, so that its fraction may be set.
+    """Return whether a GPU has a context in this process, or is the current one, so that its fraction may be set.
 
     When PyTorch starts CUDA, that is `cuda:0`: `set_device` starts it first, and only then changes the GPU.
     """
-    return uuid in cuda.contexts() or number == module.current_device()
+    return uuid in cuda.gpus_in_use() or number == module.current_device()
 
 
-def _heedless(state: FrameworkState) -> Message | None:
-    """Return why PyTorch heeds no limit as it is set up; None where it does."""
+def _why_unlimited(state: FrameworkState) -> Message | None:
+    """Return why PyTorch, as it is configured, ignores limits; None if it does not."""
     if state.allocator == "pluggable":
         return msg("PyTorch allocates through a pluggable allocator, which heeds no limit.")
     uncached = msg("{variable} is set, with which PyTorch heeds no limit.", variable=UNCACHED)
     return uncached if UNCACHED in state.environment else None
 
 
-def _without_ours(fraction: float) -> float:
+def _users_fraction(fraction: float) -> float:
     """Return the fraction that PyTorch would have without us, where it has one from the variable that we set."""
     if abs(fraction - float(_option(os.environ))) > _TOLERANCE:
         return fraction
@@ -371,7 +371,7 @@ def _variable(wanted: FrameworkPlan, state: FrameworkState) -> dict[str, str | N
     fractions = replace(wanted, own=_option(state.environment)).beside_own().fractions
     if not fractions or state.version < KNOWS_FRACTION or "cudaMallocAsync" in options:
         return {}
-    return {name: _merged(options, f"{FRACTION}:{min(fractions.values()):f}")}
+    return {name: _merge_option(options, f"{FRACTION}:{min(fractions.values()):f}")}
 
 
 def _option(environment: Mapping[str, str]) -> Decimal:
@@ -381,11 +381,10 @@ def _option(environment: Mapping[str, str]) -> Decimal:
 
 
 def _name(environment: Mapping[str, str]) -> str:
-    """Return the name of the variable that PyTorch reads its options from."""
     return CUDA_OPTIONS if CUDA_OPTIONS in environment else OPTIONS
 
 
-def _merged(options: str, option: str) -> str:
+def _merge_option(options: str, option: str) -> str:
     """Return the allocator's options with one of them set: they are read whole, and those left out are reset."""
     name = option.partition(":")[0]
     # A list in brackets may have commas: `roundup_power2_divisions:[256:1,512:2]`.

@@ -33,14 +33,14 @@ from weakref import ReferenceType
 from tfgpu_magic.frameworks.objects import (
     attributes,
     class_name,
-    derives,
     is_a,
-    is_users,
+    is_subclass,
+    is_users_class,
     items,
     namespace,
 )
 from tfgpu_magic.frameworks.tensorflow import keras
-from tfgpu_magic.frameworks.tensorflow.containers import container, of_graph, stands_in
+from tfgpu_magic.frameworks.tensorflow.containers import is_graph_node, is_wrapper, unwrap
 from tfgpu_magic.insight.objects.names import Step
 
 Child: TypeAlias = "tuple[Step | None, object]"
@@ -63,15 +63,15 @@ def children_of(kind: type) -> Callable[[Any], Iterator[Child]] | None:
     """Return the function that yields what a class's objects refer to, or None if Python's own answer is enough."""
     if id(kind) in _CHILDREN:
         return _CHILDREN[id(kind)]
-    if derives(kind, type):
-        return lambda one: (_of_any if is_users(one) else _of_nothing)(one)
-    if derives(kind, ModuleType) or of_graph(kind):  # a module that is loaded late; a graph has what it has captured
+    if is_subclass(kind, type):
+        return lambda one: (_of_any if is_users_class(one) else _of_nothing)(one)
+    if is_subclass(kind, ModuleType) or is_graph_node(kind):  # a lazy module; a graph has what it has captured
         return _of_nothing
-    if derives(kind, BaseException):
+    if is_subclass(kind, BaseException):
         return _of_exception
     if keras.has_parts(kind):
         return _of_keras
-    if stands_in(kind):
+    if is_wrapper(kind):
         return _of_stand_in
     return _of_ndarray if kind is getattr(sys.modules.get("numpy"), "ndarray", None) else None
 
@@ -126,7 +126,7 @@ def _of_keras(thing: object) -> Iterator[Child]:
 
 
 def _of_stand_in(thing: object) -> Iterator[Child]:
-    yield Step(), container(thing)
+    yield Step(), unwrap(thing)
     yield from _of_any(thing)
 
 
@@ -212,7 +212,7 @@ def _from_namespace(owner: object | None, holder: Any) -> dict[int, Step]:
     if owner is None or not is_a(holder, dict) or not (namespace(owner) is holder or is_a(owner, type)):
         return {}
     kind: Any = owner if is_a(owner, type) else type(owner)
-    return _attributes(holder, hides=not is_users(kind))
+    return _attributes(holder, hides=not is_users_class(kind))
 
 
 def _steps(holder: Any) -> dict[int, Step]:
@@ -222,7 +222,7 @@ def _steps(holder: Any) -> dict[int, Step]:
     own = _first((value, step) for step, value in (children(holder) if children else ()) if step is not None)
     # What an object's class and its dictionary have, it has itself.
     through = {id(namespace(holder)): _NOTHING} | ({} if is_a(holder, type) else {id(kind): _NOTHING})
-    return through | _attributes(attributes(holder), hides=not is_users(kind)) | _elements(holder) | own
+    return through | _attributes(attributes(holder), hides=not is_users_class(kind)) | _elements(holder) | own
 
 
 def _elements(holder: Any) -> dict[int, Step]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tfgpu_magic.frameworks.objects import is_users_module, items, namespace
 from tfgpu_magic.frameworks.tensorflow import keras
-from tfgpu_magic.ground.host import shell
+from tfgpu_magic.ground.process_kind import shell
 from tfgpu_magic.insight.objects.names import Step
 from tfgpu_magic.insight.objects.references import Child, of_frame
 

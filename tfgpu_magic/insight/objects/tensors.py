@@ -114,7 +114,7 @@ def name_text(name: Name, others: Sequence[Name] = ()) -> str:
         others: other names that lead to it.
     """
     parts = [f"{name.expression} (inside)" if name.inner and name.parts else name.expression, *name.within]
-    text = phrases.plain(", ".join(part for part in parts if part) or "no name leads to it", longest=_LONGEST)
+    text = phrases.clean(", ".join(part for part in parts if part) or "no name leads to it", longest=_LONGEST)
     return f"{text}; also {'; '.join(map(name_text, others))}" if others else text
 
 

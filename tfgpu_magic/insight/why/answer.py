@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfgpu_magic.ground import TENSORFLOW, phrases
 from tfgpu_magic.ground.answer import OFFERS, Answer, Part, facts, headline, to_paste
-from tfgpu_magic.ground.message import FrontEnd, Line, Message, joined, msg
+from tfgpu_magic.ground.message import FrontEnd, Line, Message, join, msg
 from tfgpu_magic.ground.units import rounded
 from tfgpu_magic.insight.objects.tensors import GAVE_UP, kind_text, row_text
 from tfgpu_magic.policy.memory import context_bytes
@@ -101,7 +101,7 @@ def _reason(case: Explanation) -> Message:
         "name": name,
         "gpu": case.gpu_name,
         "free": rounded(None if case.gpu is None else case.gpu.free),
-        "total": "N/A" if case.gpu is None else f"{rounded(case.gpu.most)}{' (your limit)' * bool(case.gpu.limit)}",
+        "total": "N/A" if case.gpu is None else f"{rounded(case.gpu.capacity)}{' (your limit)' * bool(case.gpu.limit)}",
         "asked": "What was asked for" if case.shortage.size is None else rounded(case.shortage.size),
         "library": case.shortage.library or "a library of CUDA",
         "found": "found" if case.shortage.certain else "may have found",
@@ -149,9 +149,9 @@ def _facts(case: Explanation) -> Iterator[tuple[str, list[_Fact]]]:
         text += ", {taken} taken from the driver" * (pool.taken is not None) + ", grows" * pool.grows
         yield "Pool", [("", msg(text, framework=pool.framework, name=pool.name, taken=rounded(pool.taken), **facts))]
     if gpu is not None:
-        state = msg("{held} held, {free} free", held=phrases.held(gpu), free=phrases.with_unit(gpu.free))
+        state = msg("{held} held, {free} free", held=phrases.memory(gpu), free=phrases.with_unit(gpu.free))
         shown, more = case.processes[:_MOST_PROCESSES], len(case.processes) - _MOST_PROCESSES
-        lines = [(rounded(row.process.held), joined("", [case.owner(row)])) for row in shown]
+        lines = [(rounded(row.process.held), join("", [case.owner(row)])) for row in shown]
         yield f"GPU {gpu.label}", [("", state), *lines, *[("", msg("and {more} more", more=more))] * (more > 0)]
     if case.biggest:
         named = [(one, msg("{name} ({kind})", name=row_text(one), kind=kind_text(one))) for one in case.biggest]

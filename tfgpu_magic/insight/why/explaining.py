@@ -20,8 +20,8 @@ from IPython.display import display
 
 from tfgpu_magic.frameworks import cuda, registry, self_report
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.ground.bounded import within
-from tfgpu_magic.ground.host import here, host, shell
+from tfgpu_magic.ground.bounded import run_within
+from tfgpu_magic.ground.process_kind import noun, process_kind, shell
 from tfgpu_magic.ground.report import Report
 from tfgpu_magic.ground.rows import Owner
 from tfgpu_magic.ground.snapshot import Gpu, Snapshot
@@ -87,7 +87,7 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
     own = started and not call
     pools = _pools(framework) if own else ()
     snapshot, table = _read_gpus()
-    shown = () if call else cuda.shown()
+    shown = () if call else cuda.visible_gpus()
     case = _case(shortage, number, pools, table, call=call, started=started or call, shown=shown)
     if case is not None and own:
         reads, sent = _names_read(number)
@@ -117,8 +117,8 @@ def explain_call(
         return None
     owners = fetch.owners(then)
     if pid is not None and pid in owners:  # it held the memory, and has ended since
-        owners = {**owners, pid: Owner(pid=pid, who="this", text=f"this {here()}'s isolated cell")}
-    table = tabulate.make(then, tabulate.ProcessFacts(owners=owners, this=f"this {here()}"))
+        owners = {**owners, pid: Owner(pid=pid, who="this", text=f"this {noun()}'s isolated cell")}
+    table = tabulate.make_table(then, tabulate.ProcessFacts(owners=owners, this=f"this {noun()}"))
     failed = [pool for pool in pools if pool.framework == shortage.framework]
     case = _case(shortage, number, failed, table, call=True, pid=pid)
     if case is None:
@@ -226,7 +226,7 @@ def _case(
         seen=table.time,
         processes=rows,
         workers=tuple(row for row in rows if row.owner.who == "this" and row.process.pid != pid and not row.owner.call),
-        host=host(),
+        host=process_kind(),
         call=call,
         simulated=table.simulated,
     )
@@ -251,7 +251,7 @@ def _keep(case: Explanation, snapshot: Snapshot, error: BaseException) -> Explan
     trial = Trial(snapshot, case.shortage.framework, None if case.gpu is None else case.gpu.uuid)
     with contextlib.suppress(Exception):  # what is known is shown without them
         case = replace(case, limited_by=_limited_by(case, snapshot))
-        case = replace(case, remedies=within(TRIAL_TIMEOUT, partial(remedies, case, trial)) or ())
+        case = replace(case, remedies=run_within(TRIAL_TIMEOUT, partial(remedies, case, trial)) or ())
     LAST.explanation, LAST.error = case, id(error)
     return case
 
@@ -262,7 +262,7 @@ def _limited_by(case: Explanation, snapshot: Snapshot) -> str:
     gpu = next((gpu for gpu in snapshot.gpus if case.gpu is not None and gpu.uuid == case.gpu.uuid), None)
     if ceiling is not None and gpu is not None and abs(ceiling.bytes(gpu) - sum(case.parts)) < MIB:
         return f" by {ceiling.named}"
-    if plan is not None and plan.configured and not (case.call or RUNTIME.changed()):
+    if plan is not None and plan.configured and not (case.call or RUNTIME.changed_settings()):
         return f" by this machine's policy `{plan.asked}`"
     return ""
 

@@ -11,8 +11,8 @@ from tfgpu_magic.ground.units import MIB
 if TYPE_CHECKING:
     from tfgpu_magic.frameworks.pool import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
-    from tfgpu_magic.ground.host import Host
     from tfgpu_magic.ground.message import Line, Message
+    from tfgpu_magic.ground.process_kind import ProcessKind
     from tfgpu_magic.ground.rows import ProcessRow
     from tfgpu_magic.ground.snapshot import Gpu
     from tfgpu_magic.insight.objects.names import NamedMemory
@@ -100,7 +100,7 @@ class Explanation:
     limited_by: str = ""
     gave_up: bool = False
     remedies: tuple[Remedy, ...] = ()
-    host: Host = "kernel"
+    host: ProcessKind = "kernel"
     call: bool = False
     simulated: bool = False
 
@@ -143,7 +143,7 @@ def find_cause(shortage: Shortage, pool: Pool | None, gpu: Gpu | None, *, starte
         return "start"
     if shortage.kind == "library":
         return "library"
-    if size is not None and gpu is not None and gpu.most is not None and size > gpu.most:
+    if size is not None and gpu is not None and gpu.capacity is not None and size > gpu.capacity:
         return "size"
     if shortage.kind == "driver" or pool is None:
         return "gpu" if free is not None and free < max(size or 0, LIBRARY_ROOM) else "unknown"

@@ -288,7 +288,7 @@ class Trial:
         snapshot = self._snapshot
         if without is not None:
             pid = without.process.pid
-            snapshot = snapshot.without({pid}, snapshot.held_by(pid))
+            snapshot = snapshot.without_processes({pid}, snapshot.held_by(pid))
         with contextlib.suppress(Exception):  # it is refused, or cannot be checked, and so is not advised
             frameworks: Frameworks = "tensorflow" if self._framework == TENSORFLOW else "all"
             plan = engine.foresee(words, frameworks, see=lambda: snapshot)

@@ -19,8 +19,8 @@ from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.offers import offering
 from tfgpu_magic.engine.room import Wait
 from tfgpu_magic.errors import NOT_STARTED, PolicyError, Refused, TfGpuError, Unpicklable
-from tfgpu_magic.ground.host import title
-from tfgpu_magic.ground.message import FrontEnd, Message, in_commas, in_lines, msg
+from tfgpu_magic.ground.message import FrontEnd, Message, join_commas, join_lines, msg
+from tfgpu_magic.ground.process_kind import title
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.call import APART, LEAVE, CellCall, CellText, Outcome
@@ -163,7 +163,7 @@ class Cell:
             if isinstance(error, Refused) and not self._call.detach:  # a job's error is its caller's to catch
                 if error.retryable:
                     fits = engine.nearest(self._call.policy) if self._call.gpus in (None, 1) else []
-                    error.args = (error.reason.offering("\nFits now:\n  ", fits).or_waiting(self._call.policy),)
+                    error.args = (error.reason.with_tries("\nFits now:\n  ", fits).with_wait(self._call.policy),)
                 return None, _not_started(error, self._shell, self._call)
             return None, without_frames(self._stop_from_outside() or error.with_traceback(None))
         with user_code.running(), noting_interrupt() as came:
@@ -227,7 +227,7 @@ class Cell:
         if gpus is None and limit is None and not any(request.limited for request in policy.memory):
             inherited = engine.inherited().then(policy)
             return contextlib.nullcontext(Lease(inherited, look() if inherited.requests else None))
-        what = allocation.gpus(gpus) if gpus else "GPU memory"
+        what = allocation.gpu_count(gpus) if gpus else "GPU memory"
         waiting = msg("Waits for {what}, which other calls of yours have.", what=what)
         wait = Wait(limit, self._say, job=True) if self._call.detach else Wait(limit, any_gpu=bool(gpus))
         return LEASES.lease(LeaseRequest(policy, gpus, lambda: not self.running.stopped, waiting, wait, not gpus))
@@ -267,7 +267,7 @@ class Cell:
         def put() -> None:
             self._shell.user_ns.update(values)
             if values:
-                self._say(msg("Now in the notebook: {names}.", names=in_commas(values)))
+                self._say(msg("Now in the notebook: {names}.", names=join_commas(values)))
 
         self.bring_names = self._deferred(put)
 
@@ -279,13 +279,13 @@ class Cell:
             refused: why names were not brought back, if that is the cell's error.
             value: the cell's value, if it has arrived.
         """
-        names = in_commas(filter(None, arrival.lost))
+        names = join_commas(filter(None, arrival.lost))
         told = [msg("{name} stays in its process: {why}", name=name, why=why) for name, why in refused.items()]
         if not names.facts:
             return self._refused(arrival, refused, told, value) if told else None
         if value is not None and self._call.detach:  # only the job can return its value
             gone = msg("{names} cannot be made again in this notebook, and is gone with the job.", names=names)
-            self._say(in_lines((gone, *told)), "stderr")
+            self._say(join_lines((gone, *told)), "stderr")
             return None
         if value is not None:
             self._shell.displayhook(value)
@@ -293,7 +293,7 @@ class Cell:
             "{names} cannot be made again in this notebook; all else has come. Once it can be, as when its module can "
             "be imported, value() of this error brings it: import sys; sys.last_value.value()"
         )
-        error = Unpicklable(in_lines((msg(text, names=names), *told)), what=str(names))
+        error = Unpicklable(join_lines((msg(text, names=names), *told)), what=str(names))
         error.value = functools.partial(self._again, arrival.rest)
         return without_frames(error)
 
@@ -302,8 +302,8 @@ class Cell:
     ) -> BaseException:
         old = [name for name in refused if name in self._shell.user_ns and name not in arrival.values]
         verb = "is" if len(old) == 1 else "are"
-        mine = msg("The notebook's own {names} {verb} as before.", names=in_commas(old), verb=verb) if old else None
-        error = Unpicklable(in_lines((*told, "All else has come.", mine)), what=", ".join(refused))
+        mine = msg("The notebook's own {names} {verb} as before.", names=join_commas(old), verb=verb) if old else None
+        error = Unpicklable(join_lines((*told, "All else has come.", mine)), what=", ".join(refused))
         if self._call.detach:
             error.value = lambda: value
         elif value is not None:
@@ -373,7 +373,7 @@ def _pickled(inputs: Mapping[str, object], surely: frozenset[str]) -> tuple[dict
     """
     pieces, errors = pickling.dump_each(inputs, reduce=plain.reduce_for_call)
     if refused := {name: error for name, error in errors.items() if name in surely}:
-        text = in_lines((*(error.message for error in refused.values()), pickling.ADVICE))
+        text = join_lines((*(error.message for error in refused.values()), pickling.ADVICE))
         raise Unpicklable(text, what=", ".join(refused))
     return pieces, {name: error.message for name, error in errors.items()}
 
@@ -425,7 +425,7 @@ def _not_started(error: BaseException | None, shell: Any, call: CellCall) -> Bas
         here = own.without(request for request in own if request not in own.then(call.policy))
         text = "The notebook's own `{here}` holds for its isolated cells too, unless they say another policy."
         origin = msg(text, here=here)
-        message = in_lines((None if error is None else error.message, origin if here.requests else None))
+        message = join_lines((None if error is None else error.message, origin if here.requests else None))
         return offering(shell, message, "", FrontEnd(above=call.above))
     return without_frames(error)
 

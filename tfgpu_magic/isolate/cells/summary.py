@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from tfgpu_magic.ground import TENSORFLOW, phrases
 from tfgpu_magic.ground.answer import Quiet
-from tfgpu_magic.ground.message import in_commas, msg
+from tfgpu_magic.ground.message import join_commas, msg
 from tfgpu_magic.ground.report import GpuUse
 from tfgpu_magic.ground.snapshot import Snapshot
 from tfgpu_magic.ground.units import MIB, rounded
@@ -33,7 +33,7 @@ def summarise(
         hint: a name of the notebook's that it may have missed.
     """
     parts = (phrases.seconds(outcome.seconds), *_peaks(outcome.uses, before), _back(outcome.uses, before, after, pid))
-    lines = [msg("Isolated: {parts}.", parts=in_commas(parts))]
+    lines = [msg("Isolated: {parts}.", parts=join_commas(parts))]
     for reasons, what in ((outcome.kept, "stays in its process"), (lost, "cannot be made again in this notebook")):
         for name, why in reasons.items():
             lines.append(msg("{name} {what}: {why}", name=name or "Its value", what=what, why=why))
@@ -43,7 +43,7 @@ def summarise(
     ):
         if names:
             text = "{what}: {names}. To bring back: -o {flag}"
-            lines.append(msg(text, what=what, names=in_commas(names), flag=",".join(names)))
+            lines.append(msg(text, what=what, names=join_commas(names), flag=",".join(names)))
     if hint:
         text = "The notebook has {name}, which the cell's text does not name. To send it too: -i +{name}"
         lines.append(msg(text, name=hint))

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tfgpu_magic.errors import WorkerDied
-from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
+from tfgpu_magic.ground.message import Message, join_lines, msg, paragraph
 
 _HERE, _SHELL = str(Path(__file__).parents[1]), "/IPython/core/"
 
@@ -41,7 +41,7 @@ def died(status: int, kills_before: int | None, kills_now: int | None, last_word
         last_words: what Python's `faulthandler` wrote when it crashed.
     """
     ended = msg("The call's process ended without an answer: {how}.", how=describe(status))
-    message = in_lines((ended, *_places(last_words)))
+    message = join_lines((ended, *_places(last_words)))
     if status != -signal.SIGKILL:
         return WorkerDied(message, status=status, memory=False)
     if kills_before is None or kills_now is None:
@@ -50,7 +50,7 @@ def died(status: int, kills_before: int | None, kills_now: int | None, last_word
         killer, memory = "The kernel's out-of-memory killer was at work meanwhile: most likely memory ran out.", True
     else:
         killer, memory = "Somebody sent it; the kernel's out-of-memory killer did not.", False
-    return WorkerDied(in_a_row((message, killer)), status=status, memory=memory)
+    return WorkerDied(paragraph((message, killer)), status=status, memory=memory)
 
 
 def interrupted(status: int | None) -> Message:

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.frameworks.runtime import environment
-from tfgpu_magic.ground import host
-from tfgpu_magic.ground.host import CALLS
+from tfgpu_magic.ground import process_kind
+from tfgpu_magic.ground.process_kind import CALLS
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.wire import FIGURE, ORDER
 from tfgpu_magic.policy.process_state import VARIABLES
@@ -265,7 +265,7 @@ class ForkServerClient:
             if self._server is not None and not (self._server.lives() and self._server.conditions == _conditions()):
                 self.stop()
             if self._server is None:
-                self._server = ForkServerProcess((*self.preload, *host.preload))
+                self._server = ForkServerProcess((*self.preload, *process_kind.preload))
             return self._server
 
     def start(self) -> WorkerProcess:

@@ -32,7 +32,7 @@ from traitlets import Type
 from traitlets.config import Config
 
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.ground.message import Message, in_a_row, in_lines, msg
+from tfgpu_magic.ground.message import Message, join_lines, msg, paragraph
 from tfgpu_magic.isolate.call import AGAIN, SHOW, SHOWN, CellText, Outcome
 from tfgpu_magic.isolate.process import wire, worker
 from tfgpu_magic.isolate.process.interrupt import deferring_interrupts
@@ -278,7 +278,7 @@ class StandIn:
         vars(self)["why"] = why
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise Unpicklable(in_a_row((vars(self)["why"], "Make it in the cell.")))
+        raise Unpicklable(paragraph((vars(self)["why"], "Make it in the cell.")))
 
     __getattr__ = __setattr__ = __delattr__ = __repr__ = __format__ = __reduce_ex__ = _refuse
     __call__ = __bool__ = __len__ = __iter__ = __next__ = __await__ = __enter__ = __exit__ = _refuse
@@ -296,7 +296,7 @@ def _inputs(work: Sequence[memoryview], cell: CellText) -> dict[str, object]:
     text = "{name} cannot be made again in the cell's process ({kind}: {error})."
     missing = {name: msg(text, name=name, kind=type(one).__name__, error=one) for name, one in errors.items()}
     if refused := [why for name, why in missing.items() if name in cell.surely]:
-        raise Unpicklable(in_lines((*refused, pickling.ADVICE)))
+        raise Unpicklable(join_lines((*refused, pickling.ADVICE)))
     return inputs | {name: StandIn(why) for name, why in {**cell.unsent, **missing}.items()}
 
 
@@ -331,7 +331,7 @@ def _pickle_each(values: Mapping[str, object]) -> tuple[list[Piece], dict[str, M
                 pieces.append(((name,), _pickled({name: part}, name, reduce)))
                 if name in refused:
                     weights = msg("Its weights have come in {name}, as the list that set_weights() takes.", name=name)
-                    refused[name] = in_a_row((refused[name], weights))
+                    refused[name] = paragraph((refused[name], weights))
                 break
             except Unpicklable as error:
                 refused.setdefault(name, error.message)

@@ -29,8 +29,8 @@ from tfgpu_magic.engine.enforcement import look_well
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.frameworks import registry, self_report
 from tfgpu_magic.frameworks.runtime import RUNTIME
-from tfgpu_magic.ground import host
-from tfgpu_magic.ground.message import in_a_row, in_commas, msg
+from tfgpu_magic.ground import process_kind
+from tfgpu_magic.ground.message import join_commas, msg, paragraph
 from tfgpu_magic.isolate.call import AGAIN, ANSWER, APART, LEAVE, Outcome, Setup
 from tfgpu_magic.isolate.process import wire
 from tfgpu_magic.isolate.values import changes, failure, pickling, plain
@@ -50,7 +50,7 @@ def run_call(connection: socket.socket, crash: int) -> None:
         connection: the socket that messages arrive at and are sent to.
         crash: the descriptor that `faulthandler` writes the traceback of a crash to.
     """
-    host.in_worker = True
+    process_kind.in_worker = True
     faulthandler.enable(crash, all_threads=False)
     with contextlib.suppress(ConnectionResetError):
         message = wire.receive(connection)
@@ -78,12 +78,12 @@ def call(connection: socket.socket, work: Sequence[memoryview]) -> Outcome:
     title, returned = pickling.name_of(function), {id(value), *map(id, gc.get_referents(value))}
     changed = changes.changed_names(digests, {n: part for n, part in given.items() if id(part) not in returned})
     text = "{function} changed only its own copies of {names}: return what is to come back from a call."
-    note = msg(text, function=title, names=in_commas(changed)) if changed else None
+    note = msg(text, function=title, names=join_commas(changed)) if changed else None
     name = f"the result of {title}"
     try:
         return Outcome(values=pickling.dump_self_contained(value, name, reduce=plain.reduce).parts, note=note)
     except Unpicklable as error:
-        weights = in_a_row((error.message, "value() of this error returns it with its weights only."))
+        weights = paragraph((error.message, "value() of this error returns it with its weights only."))
         failed = Unpicklable(weights, what=error.what)
         with contextlib.suppress(Unpicklable):
             values = pickling.dump_self_contained(value, name, reduce=plain.with_weights).parts
@@ -136,7 +136,7 @@ def _run(connection: socket.socket, setup: Setup) -> None:
 
 def _send(connection: socket.socket, outcome: Outcome) -> None:
     with contextlib.suppress(Exception):  # the call may have left this process in any state, and facts are no answer
-        outcome = replace(outcome, uses=self_report.brief().uses)
+        outcome = replace(outcome, uses=self_report.short_report().uses)
         if outcome.uses:
             outcome = replace(outcome, pools=tuple(registry.pools(settings=True)))
     try:
@@ -167,8 +167,8 @@ def _set_up(setup: Setup) -> None:
     for inherit in setup.inheritance:
         inherit()
     if setup.claim is not None:
-        with LEDGER.turn() as page:
-            page.change(setup.claim, worker=LEDGER.slot)
+        with LEDGER.transaction() as state:
+            state.change(setup.claim, worker=LEDGER.slot)
     sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # no constant; the old stream's output would be lost
     sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
     with contextlib.suppress(ValueError, AttributeError):
@@ -178,7 +178,7 @@ def _set_up(setup: Setup) -> None:
     if "numpy" in sys.modules:  # all calls are forks of one process, and would draw the same numbers
         sys.modules["numpy"].random.seed()
     if setup.other_frameworks.requests:
-        RUNTIME.ask_others(setup.other_frameworks)
+        RUNTIME.set_other_policy(setup.other_frameworks)
     if setup.policy.requests or setup.other_frameworks.requests:
         snapshot = setup.snapshot
         see = look_well if snapshot is None else lambda: snapshot

@@ -25,7 +25,7 @@ import cloudpickle
 
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.ground import units
-from tfgpu_magic.ground.message import in_commas, msg
+from tfgpu_magic.ground.message import join_commas, msg
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.pickling import ROOTS
 
@@ -103,7 +103,7 @@ class ModelHandle:
                 "{missing}, of which the model {name} is made, could not be brought along. Define it here, and call "
                 "load(custom_objects={dict})."
             )
-            facts = {"missing": in_commas(missing), "name": repr(self.name), "dict": f"{{{missing[0]!r}: …}}"}
+            facts = {"missing": join_commas(missing), "name": repr(self.name), "dict": f"{{{missing[0]!r}: …}}"}
             raise Unpicklable(msg(text, **facts), what=", ".join(missing))
         import keras
 

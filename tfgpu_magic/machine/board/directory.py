@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.ground.host import SIMULATED
+from tfgpu_magic.ground.process_kind import SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ def directories() -> tuple[str, ...]:
     user = os.geteuid()
     found = [f"{_TEMPORARY}/tfgpu_magic-{user}"]
     with contextlib.suppress(KeyError):  # a user id without a name has no home
-        found.append(f"{pwd.getpwuid(user).pw_dir}/.cache/tfgpu_magic/{os.uname().nodename}-{boot():08x}")
+        found.append(f"{pwd.getpwuid(user).pw_dir}/.cache/tfgpu_magic/{os.uname().nodename}-{boot_id():08x}")
     return tuple(found)
 
 
@@ -63,10 +63,10 @@ class BoardDirectory:
     def __init__(self, path: os.PathLike[str] | None = None) -> None:
         machine = os.environ.get(SIMULATED)
         self.simulated = machine is not None
-        self._path, self._fd, self.passed_over = _first(directories() if path is None else (str(path),))
+        self._path, self._fd, self.passed_over = _open_first(directories() if path is None else (str(path),))
         self._is = os.fstat(self._fd)
-        self._machine = _suffix(boot(), machine or "")
-        self._view = _suffix(boot(), machine or "", *_root(), *_seen())
+        self._machine = _suffix(boot_id(), machine or "")
+        self._view = _suffix(boot_id(), machine or "", *_root_identity(), *_visible())
 
     @property
     def path(self) -> Path:
@@ -87,11 +87,11 @@ class BoardDirectory:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def same(self, other: BoardDirectory) -> bool:
-        """Tell whether another directory has the same files of the same machine and view."""
+    def is_same(self, other: BoardDirectory) -> bool:
+        """Return whether another object has the same files, of the same machine and view."""
         return os.path.samestat(self._is, other._is) and self._view == other._view
 
-    def name(self, name: str) -> str:
+    def full_name(self, name: str) -> str:
         """Return the full name of a file: every boot and every simulated machine have files of their own.
 
         What a collector writes and is told also belongs to one view of the GPUs, so that a container or a job that sees
@@ -113,17 +113,17 @@ class BoardDirectory:
             FileNotFoundError: there is none, and the flags say not to make it.
             MonitorError: what is there is not a plain file of the user's, or cannot be opened.
         """
-        path = f"{self._path}/{self.name(name)}"
+        path = f"{self._path}/{self.full_name(name)}"
         safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would wait for its writer
         for _ in range(_TRIES):
             try:
-                fd = os.open(self.name(name), flags | safe, self._mode_of_new(name), dir_fd=self._fd)
+                fd = os.open(self.full_name(name), flags | safe, self._mode_of_new(name), dir_fd=self._fd)
             except FileNotFoundError:
                 raise
             except OSError as error:
                 raise MonitorError(f"{path} cannot be opened ({error.strerror}). Remove it.") from error
             found = os.fstat(fd)
-            if stat.S_ISREG(found.st_mode) and self._trusts(found):
+            if stat.S_ISREG(found.st_mode) and self._is_trusted(found):
                 return fd
             os.close(fd)
             if found.st_nlink:  # else another one has taken its place since it was opened
@@ -133,12 +133,12 @@ class BoardDirectory:
     def _mode_of_new(self, name: str) -> int:  # noqa: ARG002  another directory has others
         return 0o600
 
-    def _trusts(self, found: os.stat_result) -> bool:
-        """Tell whether only who may write a file here has written it."""
+    def _is_trusted(self, found: os.stat_result) -> bool:
+        """Return whether only who may write a file here has written it."""
         return found.st_uid == os.geteuid() and found.st_nlink == 1
 
-    def _trouble(self, found: os.stat_result) -> str:
-        return _trouble(self._path, found)
+    def _why_not_trusted(self, found: os.stat_result) -> str:
+        return _why_not_trusted(self._path, found)
 
     def rewrite(self, name: str, content: bytes, prepare: Callable[[int], object] = bool) -> int:
         """Replace a whole file: whoever has it open reads the old content, whoever opens it the new one.
@@ -162,7 +162,7 @@ class BoardDirectory:
             prepare(fd)
             with open(fd, "wb", closefd=False) as file:
                 file.write(content)
-            os.replace(self.name(new), self.name(name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            os.replace(self.full_name(new), self.full_name(name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
         except OSError:
             os.close(fd)
             self.remove(new)
@@ -176,13 +176,13 @@ class BoardDirectory:
             MonitorError: it cannot be removed.
         """
         try:
-            os.unlink(self.name(name), dir_fd=self._fd)
+            os.unlink(self.full_name(name), dir_fd=self._fd)
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise MonitorError(f"{self._path}/{self.name(name)} cannot be removed ({error.strerror}).") from error
+            raise MonitorError(f"{self._path}/{self.full_name(name)} cannot be removed ({error.strerror}).") from error
 
-    def names(self, prefix: str) -> list[str]:
+    def list_names(self, prefix: str) -> list[str]:
         """List this machine's files whose names begin with `prefix`, without the machine's suffix."""
         suffix = self._suffix(prefix)
         with contextlib.suppress(OSError):
@@ -191,15 +191,15 @@ class BoardDirectory:
             return [name.removesuffix(suffix) for name in ours]
         return []
 
-    def touched(self, name: str) -> int:
+    def touch_time(self, name: str) -> int:
         """Return when a file was last changed or touched, in nanoseconds since the epoch; 0 if there is none."""
         try:
-            return os.stat(self.name(name), dir_fd=self._fd, follow_symlinks=False).st_mtime_ns
+            return os.stat(self.full_name(name), dir_fd=self._fd, follow_symlinks=False).st_mtime_ns
         except OSError:
             return 0
 
     def touch(self, name: str) -> int:
-        """Touch a file, which is made if there is none, and return the time that it has now, as `touched` does.
+        """Touch a file, which is made if there is none, and return the time that it has now, as `touch_time` does.
 
         Raises:
             OSError: it cannot be touched.
@@ -213,17 +213,17 @@ class BoardDirectory:
             os.close(fd)
 
     def is_there(self) -> bool:
-        """Tell whether the path still leads to this directory, and it is still the user's alone."""
+        """Return whether the path still leads to this directory, and it is still the user's alone."""
         try:
             now = os.lstat(self._path)
         except OSError:
             return False
-        return os.path.samestat(now, self._is) and not self._trouble(now)
+        return os.path.samestat(now, self._is) and not self._why_not_trusted(now)
 
-    def holds(self, name: str, fd: int) -> bool:
-        """Tell whether a name still leads to the file of this descriptor."""
+    def has(self, name: str, fd: int) -> bool:
+        """Return whether a name still leads to the file of this descriptor."""
         try:
-            now = os.stat(self.name(name), dir_fd=self._fd, follow_symlinks=False)
+            now = os.stat(self.full_name(name), dir_fd=self._fd, follow_symlinks=False)
             return os.path.samestat(now, os.fstat(fd))
         except OSError:
             return False
@@ -241,7 +241,7 @@ def close_own(fd: int, opened: os.stat_result) -> None:
             os.close(fd)
 
 
-def _first(paths: tuple[str, ...]) -> tuple[str, int, str]:
+def _open_first(paths: tuple[str, ...]) -> tuple[str, int, str]:
     """Open the first directory that can be used; return it, its descriptor, and why those before it cannot be used."""
     troubles: list[str] = []
     for path in paths:
@@ -265,14 +265,14 @@ def _open_directory(path: str) -> int:
         else:
             why = f"{path} cannot be used ({error.strerror})."
         raise MonitorError(f"{why} {_advice(path)}") from error
-    if trouble := _trouble(path, os.fstat(fd)):
+    if trouble := _why_not_trusted(path, os.fstat(fd)):
         os.close(fd)
         raise MonitorError(f"{trouble} {_advice(path)}")
     return fd
 
 
 def _advice(path: str) -> str:
-    """Say what to do about a directory that cannot be used: another user's in /tmp can be removed by root alone.
+    """Return what to do about a directory that cannot be used: only root can remove another user's in /tmp.
 
     One that was named may be full of its owner's files.
     """
@@ -284,8 +284,8 @@ def _advice(path: str) -> str:
     return "Remove it, or name another directory in TFGPU_MAGIC_DIR."
 
 
-def _trouble(path: str, found: os.stat_result) -> str:
-    """Say why a directory is not to be trusted; return an empty text if it is."""
+def _why_not_trusted(path: str, found: os.stat_result) -> str:
+    """Return why a directory is not to be trusted; empty if it is."""
     if not stat.S_ISDIR(found.st_mode):
         return f"{path} is not a directory."
     if found.st_uid != os.geteuid():
@@ -297,7 +297,7 @@ def _trouble(path: str, found: os.stat_result) -> str:
 
 
 @cache
-def boot() -> int:
+def boot_id() -> int:
     """Return a number that differs from machine to machine and from boot to boot, as the monotonic clock does."""
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
@@ -306,12 +306,12 @@ def boot() -> int:
         return 0
 
 
-def view() -> int:
+def view_id() -> int:
     """Return a number that differs between processes that see other GPUs or other pids."""
-    return zlib.crc32(repr(_seen()).encode())
+    return zlib.crc32(repr(_visible()).encode())
 
 
-def _seen() -> tuple[object, ...]:
+def _visible() -> tuple[object, ...]:
     """Return the pid namespace, and the devices that may be opened: cgroups forbid some."""
     try:
         pids = os.readlink("/proc/self/ns/pid")
@@ -325,18 +325,18 @@ def devices() -> tuple[str, ...]:
     return () if SIMULATED in os.environ else tuple(name for name in _devices() if os.access(f"/dev/{name}", os.R_OK))
 
 
-def _root() -> tuple[int, int]:
+def _root_identity() -> tuple[int, int]:
     """Return values that differ between processes with other root directories: the driver's library is there."""
     root = os.stat("/")
     return root.st_dev, root.st_ino
 
 
 def _devices() -> list[str]:
-    found = [name for name in _listed("/dev") if _DEVICES.fullmatch(name)]
-    return found + [f"nvidia-caps/{name}" for name in _listed("/dev/nvidia-caps")]
+    found = [name for name in _list_folder("/dev") if _DEVICES.fullmatch(name)]
+    return found + [f"nvidia-caps/{name}" for name in _list_folder("/dev/nvidia-caps")]
 
 
-def _listed(folder: str) -> list[str]:
+def _list_folder(folder: str) -> list[str]:
     with contextlib.suppress(OSError):
         return sorted(os.listdir(folder))
     return []

@@ -68,7 +68,7 @@ class HistoryWriter:
             return
         line = _line(now, {gpu.uuid or gpu.label: (gpu.used, gpu.utilisation) for gpu in snapshot.gpus})
         if now < self._last or self._new >= _MOST_NEW:  # where the clock was set back, later points are in the future
-            kept = [_line(at, point) for at, point in _kept(_points(self._place), now).items()]
+            kept = [_line(at, point) for at, point in _thin_out(_points(self._place), now).items()]
             os.close(self._place.rewrite(HISTORY, b"".join([*kept, line])))
             self._new = 0
         else:
@@ -76,7 +76,7 @@ class HistoryWriter:
         self._new, self._last = self._new + 1, now
 
 
-def read(place: BoardDirectory) -> History:
+def read_history(place: BoardDirectory) -> History:
     """Return the history; lines that are not whole are left out, and a file that is not the user's own."""
     points = _points(place)
     names = dict.fromkeys(name for point in points.values() for name in point)
@@ -100,7 +100,7 @@ def _points(place: BoardDirectory) -> Points:
     return dict(sorted(found.items()))
 
 
-def _kept(points: Points, now: float) -> Points:
+def _thin_out(points: Points, now: float) -> Points:
     """Return the points of the last hour, from which those are left out that are closer than they need be."""
     found: Points = {}
     last = 0.0

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.ground.host import SIMULATED
+from tfgpu_magic.ground.process_kind import SIMULATED
 from tfgpu_magic.machine.board import history
-from tfgpu_magic.machine.board.directory import BoardDirectory, devices, view
+from tfgpu_magic.machine.board.directory import BoardDirectory, devices, view_id
 from tfgpu_magic.machine.board.history import HISTORY, History
 from tfgpu_magic.machine.board.snapshot_file import SNAPSHOT, SnapshotReader
 from tfgpu_magic.machine.driver.schedule import ASLEEP
-from tfgpu_magic.machine.owners.pids import began, lives
+from tfgpu_magic.machine.owners.pids import is_alive, start_time
 
 if TYPE_CHECKING:
     from tfgpu_magic.machine.board.snapshot_file import Published, Reading
@@ -71,7 +71,7 @@ class MachineDirectory(BoardDirectory):
         except OSError as error:
             raise MonitorError(f"{path} is not a directory that can be read ({error.strerror}).") from error
         self._is = os.fstat(self._fd)
-        if trouble := self._trouble(self._is):
+        if trouble := self._why_not_trusted(self._is):
             self.close()
             raise MonitorError(f"{path} {trouble}")
 
@@ -87,11 +87,11 @@ class MachineDirectory(BoardDirectory):
         # No lock on what others can open: they could keep it.
         return 0o644 if name.removeprefix("new-").startswith((SNAPSHOT, HISTORY)) else 0o600
 
-    def _trusts(self, found: os.stat_result) -> bool:
+    def _is_trusted(self, found: os.stat_result) -> bool:
         # Others cannot make a link here; one elsewhere, which any reader may make, must keep nobody from reading.
         return found.st_uid == self.owner and not found.st_mode & 0o022
 
-    def _trouble(self, found: os.stat_result) -> str:
+    def _why_not_trusted(self, found: os.stat_result) -> str:
         if not stat.S_ISDIR(found.st_mode):
             return "is not a directory."
         if found.st_uid > SYSTEM_USERS and not (self.simulated and found.st_uid == os.geteuid()):
@@ -116,18 +116,18 @@ class MachineBoard:
         self._read = True  # a first look waits for nothing
         self._true_since: float | None = None
 
-    def look(self) -> Reading | None:
-        """Read it now; return None if it is not to be read, so that the viewer needs a collector of its own.
+    def read(self) -> Reading | None:
+        """Read the board now; return None if it cannot be used, so that the viewer needs a collector of its own.
 
         A service that lives and does not answer hangs in the driver, where others would hang beside it: then this is
         its last look, which says since when it is stale.
         """
         now = time.monotonic()
         self._find(now)
-        seen = self._look()
-        if seen is None or seen.age is None or seen.stale_since is not None or self._failed(seen):
+        seen = self._read_board()
+        if seen is None or seen.age is None or seen.stale_since is not None or self._has_failed(seen):
             self._true_since = None
-            self._read = self._read and seen is not None and self._lasts(seen)
+            self._read = self._read and seen is not None and self._stays_valid(seen)
         else:
             self._true_since = now if self._true_since is None else self._true_since
             self._read = self._read or now - self._true_since >= BACK_AFTER
@@ -137,8 +137,8 @@ class MachineBoard:
         return seen
 
     @property
-    def left(self) -> Reading | None:
-        """What was read last, as old as it is now, of a service that has ended; None where nothing was ever read."""
+    def last_reading(self) -> Reading | None:
+        """The last reading of a service that has ended, with its age now; None if nothing was ever read."""
         seen, published = self._last, self._reader.published if self._last else None
         if seen is None or published is None:
             return None
@@ -147,7 +147,7 @@ class MachineBoard:
 
     def history(self) -> History | None:
         """Return what was used of each GPU in the last hour; None where the board is not read."""
-        return history.read(self._place) if self._read and self._place is not None else None
+        return history.read_history(self._place) if self._read and self._place is not None else None
 
     def close(self) -> None:
         """Close it. A later look opens it again."""
@@ -171,13 +171,13 @@ class MachineBoard:
             except (MonitorError, OSError) as error:
                 self.why_not = str(error)
         if self._place is not None:
-            self._view = view()
+            self._view = view_id()
 
-    def _look(self) -> Reading | None:
+    def _read_board(self) -> Reading | None:
         if self._place is None:
             return None
         try:
-            seen = self._reader.look()
+            seen = self._reader.read()
         except (MonitorError, OSError) as error:
             self.why_not = str(error)
             return None
@@ -185,24 +185,23 @@ class MachineBoard:
         if published is not None and published.view == self._view:
             return seen
         if published is not None:
-            self.why_not = f"{self._place.path} is of {_others(published)}."
+            self.why_not = f"{self._place.path} is of {_why_other_view(published)}."
         return None
 
-    def _failed(self, seen: Reading) -> bool:
-        """Return whether the service cannot read the GPUs; a collector of the user's may, or finds the reason."""
+    def _has_failed(self, seen: Reading) -> bool:
         return seen.snapshot.error not in (None, ASLEEP)
 
-    def _lasts(self, seen: Reading) -> bool:
+    def _stays_valid(self, seen: Reading) -> bool:
         """Return whether a board that is not true is read on."""
         published, now = self._reader.published, time.time()
-        if published is None or self._failed(seen):
+        if published is None or self._has_failed(seen):
             return False
-        return now - published.beat < GIVEN_UP_AFTER or _writes(published, now)
+        return now - published.beat < GIVEN_UP_AFTER or _has_writer(published, now)
 
 
-def _others(published: Published) -> str:
-    """Say of what GPUs and pids a board is whose writer sees others than this process."""
-    if began(published.pid) != published.began:
+def _why_other_view(published: Published) -> str:
+    """Return which GPUs or pids the board's writer sees that are not this process's."""
+    if start_time(published.pid) != published.began:
         return "other GPUs or other pids than are seen here"
     here = ", ".join(devices()) or "none"
     return (
@@ -211,16 +210,16 @@ def _others(published: Published) -> str:
     )
 
 
-def _writes(published: Published, now: float) -> bool:
-    """Tell whether the process that wrote a board still is there; /proc, mounted with hidepid, may hide it."""
-    start = began(published.pid)
+def _has_writer(published: Published, now: float) -> bool:
+    """Return whether the process that wrote a board still exists; /proc, mounted with hidepid, may hide it."""
+    start = start_time(published.pid)
     if start is not None:
         return start == published.began
-    hidden = lives(published.pid) and not os.path.exists(f"/proc/{published.pid}/stat")
+    hidden = is_alive(published.pid) and not os.path.exists(f"/proc/{published.pid}/stat")
     return hidden and now - published.beat < HIDDEN_FOR
 
 
-def published() -> Reading | None:
-    """Return what the machine's board has now, for a single look; None if it is not to be read."""
+def read_published() -> Reading | None:
+    """Return the machine's board as it is now, for a single reading; None if it cannot be used."""
     with contextlib.closing(MachineBoard()) as board:
-        return board.look()
+        return board.read()

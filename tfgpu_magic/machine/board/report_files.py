@@ -51,7 +51,7 @@ class ReportFile:
             OSError: it could not be written; readers still find the one before.
             MonitorError: as `BoardDirectory`, or something else is in the way.
         """
-        place = self._placed()
+        place = self._open_directory()
         fd = place.rewrite(self._name, report.to_json().encode(), _lock)
         self._close_file()
         self._fd, self._is = fd, os.fstat(fd)
@@ -62,7 +62,7 @@ class ReportFile:
         if place is not None and os.getpid() == self._pid:
             with contextlib.suppress(MonitorError):
                 place.remove(self._name)
-            _ours.discard(place.name(self._name))
+            _ours.discard(place.full_name(self._name))
         self._close_file()
         if place is not None:
             place.close()
@@ -72,15 +72,15 @@ class ReportFile:
             close_own(self._fd, self._is)
         self._fd = -1
 
-    def _placed(self) -> BoardDirectory:
+    def _open_directory(self) -> BoardDirectory:
         """Return the board's directory, opened again if readers do not find the file, or this is a forked child."""
         place = self._place
-        if place is None or os.getpid() != self._pid or not place.is_there() or not place.holds(self._name, self._fd):
+        if place is None or os.getpid() != self._pid or not place.is_there() or not place.has(self._name, self._fd):
             self.close()
             self._place = place = BoardDirectory()
             self._pid = os.getpid()
             self._name = f"{PREFIX}{self._pid}-{os.urandom(4).hex()}"
-            _ours.add(place.name(self._name))
+            _ours.add(place.full_name(self._name))
         return place
 
 
@@ -108,19 +108,19 @@ class ReportFiles:
         """
         self._before, self._known = self._known, {}
         found: list[Report] = []
-        for name in self.place.names(PREFIX):
+        for name in self.place.list_names(PREFIX):
             with contextlib.suppress(OSError, ValueError, MonitorError):
-                if self.place.name(name) not in _ours and (report := self._read(name)) is not None:
+                if self.place.full_name(name) not in _ours and (report := self._read(name)) is not None:
                     found.append(report)
         self.names = names = {kernel: path for one in found for kernel, path in one.names.items()}
-        return tuple([one.placed(one.pid, names.get(one.kernel, one.notebook)) for one in found if not one.names])
+        return tuple([one.with_place(one.pid, names.get(one.kernel, one.notebook)) for one in found if not one.names])
 
     def _read(self, name: str) -> Report | None:
         fd = self.place.open(name, os.O_RDWR)
         try:
-            pid = holder(fd)
+            pid = lock_owner(fd)
             if pid is None:
-                if not self.place.holds(name, fd):  # it was replaced since it was opened
+                if not self.place.has(name, fd):  # it was replaced since it was opened
                     return self._read(name)
                 self.place.remove(name)
                 return None
@@ -133,15 +133,15 @@ class ReportFiles:
 
             before = text, Report.from_json(text.decode())
         self._known[name] = before
-        report = before[1].without_figures() if before[1].goes_on and age > FIGURES_EXPIRE_AFTER else before[1]
-        return report.placed(pid or -int(name.rpartition("-")[2], 16) - 1, report.notebook)
+        report = before[1].without_figures() if before[1].changes_soon and age > FIGURES_EXPIRE_AFTER else before[1]
+        return report.with_place(pid or -int(name.rpartition("-")[2], 16) - 1, report.notebook)
 
 
 def _lock(fd: int) -> None:
     fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: a child that was forked meanwhile would keep it
 
 
-def holder(fd: int, start: int = 0, length: int = 0) -> int | None:
+def lock_owner(fd: int, start: int = 0, length: int = 0) -> int | None:
     """Return the pid of the other process that has a lock: 0 if it has no pid here, None if no other process has one.
 
     Args:

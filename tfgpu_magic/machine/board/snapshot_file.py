@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.ground.snapshot import Process, Snapshot
-from tfgpu_magic.machine.board.directory import view
-from tfgpu_magic.machine.owners.pids import began, text
+from tfgpu_magic.machine.board.directory import view_id
+from tfgpu_magic.machine.owners.pids import read_text, start_time
 
 if TYPE_CHECKING:
     from typing import Any
@@ -48,8 +48,8 @@ class Published(NamedTuple):
         due: when the collector intends to read again.
         asked: the time of the last question, in nanoseconds, that the reading answers.
         pid: the collector's process.
-        began: when that began (`pids.began`).
-        view: what it sees of the machine (`directory.view`).
+        began: when that began (`pids.start_time`).
+        view: what it sees of the machine (`directory.view_id`).
         cgroup: a number that differs from cgroup to cgroup: limits of the driver hold for that of the collector.
         failures: how many collectors in a row, this one included, could not read the GPUs.
         snapshot: the reading.
@@ -113,17 +113,17 @@ class SnapshotWriter:
         self._place = place
         self.past: Published | None = None
         with contextlib.suppress(MonitorError):  # what is not ours is replaced
-            self.past = SnapshotReader(place).find()
+            self.past = SnapshotReader(place).read_published()
         pid = os.getpid()
         self.published = Published(
             sequence=self.past.sequence if self.past else time.time_ns() // 1000,
             pid=pid,
-            began=began(pid) or 0,
+            began=start_time(pid) or 0,
             cgroup=own_cgroup(),
         )
 
     def publish(self, snapshot: Snapshot, **more: Any) -> None:
-        """Let viewers see a snapshot.
+        """Write a snapshot for viewers.
 
         Args:
             snapshot: what was read.
@@ -134,10 +134,10 @@ class SnapshotWriter:
             MonitorError: something else is in the way.
         """
         sequence = self.published.sequence + 1
-        self._write(self.published._replace(sequence=sequence, snapshot=_folded(snapshot), view=view(), **more))
+        self._write(self.published._replace(sequence=sequence, snapshot=_limit_rows(snapshot), view=view_id(), **more))
 
     def beat(self, due: float) -> None:
-        """Write that the collector is alive, and that nothing is newer than what was published.
+        """Write that the collector is alive, and has nothing newer than what it published.
 
         Args:
             due: when it intends to publish again, in seconds since the epoch.
@@ -148,14 +148,14 @@ class SnapshotWriter:
         """
         if not self.published.snapshot.time:  # what another one has left is not true again
             return
-        seen = view()  # a device may come later
-        if due > self.published.due + 1.0 or seen != self.published.view or not self._place.touched(SNAPSHOT):
+        seen = view_id()  # a device may come later
+        if due > self.published.due + 1.0 or seen != self.published.view or not self._place.touch_time(SNAPSHOT):
             self._write(self.published._replace(due=due, view=seen))
         else:
             self._place.touch(SNAPSHOT)
 
     def end(self) -> None:
-        """Write that there is no collector any more, so that nobody waits for a sign."""
+        """Write that the collector has ended, so that no viewer waits for it."""
         with contextlib.suppress(OSError, MonitorError):
             fd = self._place.open(SNAPSHOT, os.O_RDWR)
             os.utime(fd, (0, 0))
@@ -182,13 +182,13 @@ class SnapshotReader:
         self._head, self.published = b"", None  # type: tuple[bytes, Published | None]
         self._since = time.time()  # a collector is expected from now on
 
-    def look(self) -> Reading:
-        """Read the file now. While there is none, or none that is whole, the last reading is what is seen.
+    def read(self) -> Reading:
+        """Read the file now. While it is missing or incomplete, return the last reading.
 
         Raises:
             MonitorError: the file is not ours, or cannot be opened.
         """
-        self.published = one = self.find() or self.published
+        self.published = one = self.read_published() or self.published
         now = time.time()
         if one is None:
             return Reading(stale_since=None if now - self._since < STALE_AFTER else self._since)
@@ -200,11 +200,11 @@ class SnapshotReader:
         read = one.snapshot.time
         return Reading(one.snapshot, one.sequence, now - read, since, max(0.0, one.due - read))
 
-    def find(self) -> Published | None:
+    def read_published(self) -> Published | None:
         """Return what the file says; None if there is none, or none that is whole and of this version.
 
         Raises:
-            MonitorError: as `look`.
+            MonitorError: as `read`.
         """
         try:
             fd = self.place.open(SNAPSHOT, os.O_RDONLY)
@@ -216,12 +216,12 @@ class SnapshotReader:
             if head == self._head and self.published is not None:
                 return self.published._replace(beat=beat)
             text = file.read(LARGEST)
-        found = _parsed(head, text, self.published)
+        found = _parse(head, text, self.published)
         self._head = head if found else b""
         return found and found._replace(beat=beat)
 
 
-def _parsed(head: bytes, text: bytes, before: Published | None) -> Published | None:
+def _parse(head: bytes, text: bytes, before: Published | None) -> Published | None:
     """Return what a file's lines say; None if they are not whole, or of another version."""
     try:
         fields = json.loads(head)
@@ -239,13 +239,13 @@ def _parsed(head: bytes, text: bytes, before: Published | None) -> Published | N
 def own_cgroup() -> int:
     """Return a number that differs between processes in different cgroups."""
     try:
-        return zlib.crc32(text("self", "cgroup").encode(errors="surrogateescape"))
+        return zlib.crc32(read_text("self", "cgroup").encode(errors="surrogateescape"))
     except OSError:
         return 0
 
 
-def _folded(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot of which `MOST_PROCESSES` are told apart at the most, and all of those of whoever has few.
+def _limit_rows(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot with at most `MOST_PROCESSES` rows, and all rows of each user who has few.
 
     The smaller ones of whoever has many are one row for each GPU, whose pid, -1 less the user's number, is none. So
     nobody hides others' processes by the number of their own.

@@ -27,7 +27,7 @@ class IdleRecord(NamedTuple):
     """What is known of a process on a GPU.
 
     Attributes:
-        began: when it began (`pids.began`); None where that cannot be read.
+        began: when it began (`pids.start_time`); None where that cannot be read.
         since: since when it has not used the GPU, in seconds since the epoch; None while it does, or that is not known.
         counted: whether that is longer than `AFTER`.
     """

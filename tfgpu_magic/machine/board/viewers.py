@@ -41,14 +41,14 @@ def want(place: BoardDirectory, every: WantedIntervals) -> None:
     place.touch(f"{PREFIX}{every.memory:g}-{every.lists:g}")
 
 
-def newest(place: BoardDirectory) -> int:
+def newest_view(place: BoardDirectory) -> int:
     """Return when a viewer has looked last, in nanoseconds since the epoch; 0 if none has."""
-    return max(map(place.touched, place.names(PREFIX)), default=0)
+    return max(map(place.touch_time, place.list_names(PREFIX)), default=0)
 
 
-def wanted(place: BoardDirectory) -> WantedIntervals:
+def read_wanted(place: BoardDirectory) -> WantedIntervals:
     """Return how often the viewers want readings: the one who wants them most often of those who look now."""
-    found = [(place.touched(name), *map(float, name.split("-")[1:])) for name in place.names(PREFIX)]
+    found = [(place.touch_time(name), *map(float, name.split("-")[1:])) for name in place.list_names(PREFIX)]
     since = min(time.time_ns() - round(WANT_HOLDS_FOR * 1e9), max(found, default=(0,))[0])
     now = [one for one in found if one[0] >= since]
     memory = max(1.0, min((one[1] for one in now), default=1.0))

@@ -30,7 +30,7 @@ def cgroups() -> list[str]:
     return [os.path.join(root, *names[:count]).rstrip("/") for count in range(len(names), -1, -1)]
 
 
-def left(limits: list[tuple[int, int]], free: int | None, total: int | None) -> dict[str, int | None]:
+def remaining(limits: list[tuple[int, int]], free: int | None, total: int | None) -> dict[str, int | None]:
     """Return what limits leave of a GPU, as fields of `Gpu`.
 
     Args:

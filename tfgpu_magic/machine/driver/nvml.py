@@ -129,7 +129,7 @@ class NvmlReader:
     def close(self) -> None:
         """Shut NVML down; a later `read` starts it again."""
         if self._open:
-            ask("nvmlShutdown")
+            query("nvmlShutdown")
         self._open = False
         self._recount_at = 0.0
 
@@ -145,10 +145,10 @@ class NvmlReader:
         """
         if unusable := _import():
             return Snapshot(time=time.time(), error=unusable, unasked=True)
-        code = self._start() or self._recount()
+        code = self._start() or self._list_devices()
         if code != nvml_errors.OK:
             self.close()
-            error, absent = nvml_errors.starting(code, ask("nvmlErrorString", code)), code in nvml_errors.ABSENT
+            error, absent = nvml_errors.start_error(code, query("nvmlErrorString", code)), code in nvml_errors.ABSENT
             return Snapshot(time=time.time(), driver=self._driver, error=error, absent=absent)
         gpus: list[Gpu] = []
         rows: list[Process] = []
@@ -161,7 +161,7 @@ class NvmlReader:
             invalid.extend([gpu.label] if dropped else [])
         if any(gpu.error for gpu in gpus):
             self._recount_at = 0.0  # a handle may be stale, and a lost GPU may come back
-        notes = [] if not invalid else [nvml_errors.invalid(invalid)]
+        notes = [] if not invalid else [nvml_errors.invalid_rows(invalid)]
         if any(gpu.reserved is None and gpu.used is not None and not gpu.unified for gpu in gpus):
             notes.append("This driver counts the memory that it reserves for itself as used.")
         now = time.time()
@@ -184,14 +184,14 @@ class NvmlReader:
         if code != nvml_errors.OK:
             return code
         self._open = True
-        self._driver = ask("nvmlSystemGetDriverVersion") or None
+        self._driver = query("nvmlSystemGetDriverVersion") or None
         # The extra field came with the first of these symbols and went when the second one came.
-        self._row_of_535 = has("nvmlDeviceGetConfComputeMemSizeInfo") and not has(
+        self._row_of_535 = has_function("nvmlDeviceGetConfComputeMemSizeInfo") and not has_function(
             "nvmlDeviceGetRunningProcessDetailList"
         )
         return nvml_errors.OK
 
-    def _recount(self) -> int:
+    def _list_devices(self) -> int:
         """List the devices again, unless that was done lately, and return NVML's code."""
         if time.monotonic() < self._recount_at:
             return nvml_errors.OK
@@ -199,34 +199,34 @@ class NvmlReader:
         if not count:
             return code or nvml_errors.NO_GPU
         before = {device.gpu.label: device.gpu for device in self._devices}
-        known = hasattr(pynvml, "nvmlDeviceGetMemoryLimits_v1") and has("nvmlDeviceGetMemoryLimits_v1")
+        known = hasattr(pynvml, "nvmlDeviceGetMemoryLimits_v1") and has_function("nvmlDeviceGetMemoryLimits_v1")
         self._cgroups = limits.cgroups() if known else []
-        self._devices = [device for index in range(count) for device in self._find(index, before)]
+        self._devices = [device for index in range(count) for device in self._find_devices(index, before)]
         self._recount_at = time.monotonic() + RECOUNT_EVERY
         return nvml_errors.OK
 
-    def _find(self, index: int, before: dict[str, Gpu]) -> list[_NvmlDevice]:
+    def _find_devices(self, index: int, before: dict[str, Gpu]) -> list[_NvmlDevice]:
         """Find the GPU of one index and its MIG instances; `before` has the GPUs by label, for one that is lost now."""
         gpu = before.get(str(index), Gpu(index=index))
         code, handle = call("nvmlDeviceGetHandleByIndex", index)
         if handle is None:
             return [_NvmlDevice(None, gpu, code)]
-        mig = (ask("nvmlDeviceGetMigMode", handle) or [0])[0] == 1
-        exclusive = bool(ask("nvmlDeviceGetComputeMode", handle))  # any mode but the default, whose number is 0
-        gpu = self._learn(handle, gpu)._replace(index=index, mig=mig, exclusive=exclusive)
+        mig = (query("nvmlDeviceGetMigMode", handle) or [0])[0] == 1
+        exclusive = bool(query("nvmlDeviceGetComputeMode", handle))  # any mode but the default, whose number is 0
+        gpu = self._read_constants(handle, gpu)._replace(index=index, mig=mig, exclusive=exclusive)
         limited = tuple(one for one in self._cgroups if self._limits(handle, [one]))
         return [_NvmlDevice(handle, gpu, limited=limited), *(self._instances(handle, gpu) if mig else [])]
 
     def _instances(self, handle: Any, parent: Gpu) -> list[_NvmlDevice]:
         """Find the MIG instances of a GPU, numbered as nvidia-smi's process table does, by GPU instance."""
-        places = range(ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)
-        found = [ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, place) for place in places]
+        places = range(query("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)
+        found = [query("nvmlDeviceGetMigDeviceHandleByIndex", handle, place) for place in places]
         parts = [part for part in found if part is not None]
-        numbers = [ask("nvmlDeviceGetGpuInstanceId", part) for part in parts]
+        numbers = [query("nvmlDeviceGetGpuInstanceId", part) for part in parts]
         if None in numbers or len(set(numbers)) < len(numbers):  # one GPU instance may have several compute instances
             numbers = list(range(len(parts)))
         before = parent._replace(uuid=None, multiprocessors=None)
-        facts = [self._learn(part, before) for part in parts]
+        facts = [self._read_constants(part, before) for part in parts]
         return [
             _NvmlDevice(part, gpu._replace(index=parent.index, instance=number, mig=False))
             for part, gpu, number in zip(parts, facts, numbers, strict=True)
@@ -237,17 +237,17 @@ class NvmlReader:
         found = [read_limit(handle, one) for one in cgroups]
         return [one for one in found if one is not None and one[0] != limits.UNLIMITED]
 
-    def _learn(self, handle: Any, before: Gpu) -> Gpu:
+    def _read_constants(self, handle: Any, before: Gpu) -> Gpu:
         """Read the constant facts of a device, once per UUID; unknown ones are as in `before`."""
-        uuid = ask("nvmlDeviceGetUUID", handle)
+        uuid = query("nvmlDeviceGetUUID", handle)
         if not uuid:
             return before
         if uuid not in self._facts:
-            capability = ask("nvmlDeviceGetCudaComputeCapability", handle) or before.capability
+            capability = query("nvmlDeviceGetCudaComputeCapability", handle) or before.capability
             self._facts[uuid] = Gpu(
                 index=before.index,
                 uuid=uuid,
-                name=ask("nvmlDeviceGetName", handle) or before.name,
+                name=query("nvmlDeviceGetName", handle) or before.name,
                 capability=capability,
                 multiprocessors=count_multiprocessors(handle, capability),
             )
@@ -258,19 +258,19 @@ class NvmlReader:
         handle, gpu = device.handle, device.gpu
         if handle is None:
             lost = device.code in nvml_errors.LOST
-            return gpu._replace(listed=False, lost=lost, error=_why(device.code)), [], False
+            return gpu._replace(listed=False, lost=lost, error=_error_text(device.code)), [], False
         code, figures, lists = self._memory_and_lists(handle, "" if gpu.mig else kinds)
         if code in nvml_errors.LOST:
-            return gpu._replace(listed=False, lost=True, error=_why(code)), [], False
+            return gpu._replace(listed=False, lost=True, error=_error_text(code)), [], False
         figures["sensors"] = read_sensors(handle, all_of_them="G" in kinds)
         if gpu.mig:  # its instances have the processes, and only administrators may read the whole GPU
-            error = None if code in (nvml_errors.OK, nvml_errors.NO_PERMISSION) else _why(code)
+            error = None if code in (nvml_errors.OK, nvml_errors.NO_PERMISSION) else _error_text(code)
             return gpu._replace(**figures, listed=False, error=error), [], False
         # No figures, or zeros: the GPU shares the machine's memory (Jetson, GB10), if the lists work all the same.
         bare = code == nvml_errors.NOT_SUPPORTED or (code == nvml_errors.OK and not figures["total"])
         total = _total_host_memory() if bare else figures.get("total")
         limited = self._limits(handle, device.limited)
-        figures |= limits.left(limited, figures.get("free"), total)
+        figures |= limits.remaining(limited, figures.get("free"), total)
         listing = lists["C"][0] if lists else nvml_errors.OK
         held_by, dropped = merge(
             gpu.label,
@@ -284,9 +284,9 @@ class NvmlReader:
             code = nvml_errors.OK
         error = None
         if code != nvml_errors.OK:
-            error = _why(code)
+            error = _error_text(code)
         elif listing != nvml_errors.OK:
-            error = f"no list of processes: {_why(listing)}"
+            error = f"no list of processes: {_error_text(listing)}"
         listed, refused = bool(lists) and listing == nvml_errors.OK, code == nvml_errors.OK != listing
         figures |= {"listed": listed, "used_then": figures.get("used") if listed else None}
         return gpu._replace(**figures, refused=refused, error=error), held_by, dropped
@@ -328,7 +328,7 @@ class NvmlReader:
             return None
         if code == nvml_errors.NOT_FOUND and label in self._sampled:
             return {}
-        found = latest(samples)
+        found = latest_samples(samples)
         # The first call gets what the driver has kept too. Should it count from its own start, all of that is news.
         old = range(_EPOCH, now - _RECENT) if label not in self._sampled else range(0)
         self._sampled[label] = min(max((at for at, _ in found.values()), default=since), now)
@@ -337,7 +337,7 @@ class NvmlReader:
     def _fill(
         self, function: str, layout: struct.Struct, arguments: Callable[[Any, Any], tuple[Any, ...]]
     ) -> tuple[int, list[tuple[int, ...]]]:
-        """Have a function of NVML fill the buffer, in one call unless that is too small; return its code and the rows.
+        """Fill the buffer by a function of NVML, in one call unless it is too small; return NVML's code and the rows.
 
         What `arguments` returns are the function's, with buffer and count in their places.
         """
@@ -368,13 +368,13 @@ def _import() -> str:
     try:
         import pynvml as found  # who only names the reader opens no driver, as the doctor
     except Exception as error:  # one that is too old for this Python raises anything
-        return nvml_errors.unusable(str(error))
+        return nvml_errors.no_library(str(error))
     finally:
         if isinstance(spared, SimpleNamespace):
             del sys.modules["ctypes.util"]
     if not all(hasattr(found, name) for name in _NEEDED):
         file = getattr(found, "__file__", found)
-        return nvml_errors.unusable(f"{file} is of another package, or too old")
+        return nvml_errors.no_library(f"{file} is of another package, or too old")
     pynvml = found
     return ""
 
@@ -390,14 +390,14 @@ def call(function: str, *arguments: Any) -> tuple[int, Any]:
         return error.value, None
 
 
-def ask(function: str, *arguments: Any) -> Any:
+def query(function: str, *arguments: Any) -> Any:
     """Return what a function of nvidia-ml-py answers; None if it fails."""
     return call(function, *arguments)[1]
 
 
-def has(function: str) -> bool:
+def has_function(function: str) -> bool:
     """Return whether the driver's library has a function."""
-    return ask("_nvmlGetFunctionPointer", function) is not None
+    return query("_nvmlGetFunctionPointer", function) is not None
 
 
 def preload(folders: Iterable[str]) -> bool:
@@ -432,25 +432,24 @@ def read_sensors(handle: Any, *, all_of_them: bool) -> dict[str, float | None]:
 def _read_sensor(handle: Any, sensor: Sensor) -> float | None:
     code, found = call(sensor.function, handle, *sensor.arguments)
     if code == nvml_errors.MISSING and sensor.newer:
-        found = ask(sensor.newer, handle, *sensor.arguments)
+        found = query(sensor.newer, handle, *sensor.arguments)
     figure = getattr(found, "gpu", found)  # a utilisation is of the GPU, and of its memory
     return figure / sensor.per if figure is not None and figure <= sensor.most else None
 
 
 def count_multiprocessors(handle: Any, capability: tuple[int, int] | None) -> int | None:
     """Count a device's multiprocessors: NVML has a GPU's cores, and an instance's multiprocessors."""
-    part = ask("nvmlDeviceGetAttributes_v2", handle)
+    part = query("nvmlDeviceGetAttributes_v2", handle)
     if part and part.multiprocessorCount:
         return int(part.multiprocessorCount)
-    cores = ask("nvmlDeviceGetNumGpuCores", handle)
+    cores = query("nvmlDeviceGetNumGpuCores", handle)
     if not cores or capability is None or not (6, 0) <= capability < (13, 0):
         return None
     return int(cores) // _CORES_PER_MULTIPROCESSOR.get(capability, 128)
 
 
-def _why(code: int) -> str:
-    """Return why a figure of one GPU is missing, in half a sentence."""
-    return nvml_errors.reading(code, ask("nvmlErrorString", code))
+def _error_text(code: int) -> str:
+    return nvml_errors.read_error(code, query("nvmlErrorString", code))
 
 
 def _sum(processes: list[Process]) -> int | None:
@@ -510,7 +509,7 @@ def merge(
     return processes, dropped
 
 
-def latest(samples: Iterable[tuple[int, ...]]) -> dict[int, tuple[int, int]]:
+def latest_samples(samples: Iterable[tuple[int, ...]]) -> dict[int, tuple[int, int]]:
     """Return of samples of utilisation the newest one's (time, percentage) by pid.
 
     A process that used nothing but the memory or the codecs has 1 percent, so that it counts as one that uses the GPU.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from tfgpu_magic.ground.host import SIMULATED
+from tfgpu_magic.ground.process_kind import SIMULATED
 
 LIBRARY = "libnvidia-ml.so.1"
 DEVICE, MODULE = "/dev/nvidiactl", "/proc/driver/nvidia/version"
@@ -52,7 +52,7 @@ _GPU = {
 }
 
 
-def unusable(why: str) -> str:
+def no_library(why: str) -> str:
     """Return why nothing can be read without nvidia-ml-py, with what is here instead, and what to do."""
     return (
         f"The GPUs cannot be read without nvidia-ml-py 12.535 or later: {why}. Install it:   "
@@ -60,20 +60,20 @@ def unusable(why: str) -> str:
     )
 
 
-def starting(code: int, words: str | None) -> str:
+def start_error(code: int, words: str | None) -> str:
     """Return why NVML did not start or counts no GPUs, and what to do.
 
     Args:
         code: NVML's code.
         words: NVML's own words for the code, if it has any.
     """
-    why = "" if code in (NO_LIBRARY, NO_GPU, 18) else _out_of_reach()
+    why = "" if code in (NO_LIBRARY, NO_GPU, 18) else _no_access()
     if why := why or _START.get(code, ""):
         return why
-    return f"NVML does not start: {_known(code, words)}. See whether nvidia-smi says more."
+    return f"NVML does not start: {_known_error(code, words)}. See whether nvidia-smi says more."
 
 
-def _out_of_reach() -> str:
+def _no_access() -> str:
     """Return why this process cannot open the driver's device file, as in some containers; nothing if it can."""
     machine = os.environ.get(SIMULATED)
     file, module = (DEVICE, MODULE) if machine is None else (machine, f"{machine}.nvidia-version")
@@ -94,16 +94,16 @@ def _out_of_reach() -> str:
     return ""
 
 
-def _known(code: int, words: str | None) -> str:
+def _known_error(code: int, words: str | None) -> str:
     return f"{words} (error {code})" if words else f"error {code}"
 
 
-def reading(code: int, words: str | None) -> str:
-    """Return why a figure of one GPU is missing, in half a sentence; code and words are as in `starting`."""
-    return _GPU.get(code) or f"the driver answers: {_known(code, words)}"
+def read_error(code: int, words: str | None) -> str:
+    """Return why a figure of one GPU is missing, in half a sentence; code and words are as in `start_error`."""
+    return _GPU.get(code) or f"the driver answers: {_known_error(code, words)}"
 
 
-def invalid(labels: list[str]) -> str:
+def invalid_rows(labels: list[str]) -> str:
     """Return the note that rows of these GPUs were left out."""
     return (
         f"The driver's list of processes is invalid on GPU {', '.join(labels)}: "

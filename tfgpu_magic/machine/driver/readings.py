@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from tfgpu_magic.ground.snapshot import Gpu, Process, Snapshot
 
 
-def completed(fresh: Snapshot, before: Snapshot | None, *, processes: bool, graphics: bool) -> Snapshot:
-    """Return a snapshot with what its reading left out, taken from the one before.
+def complete(fresh: Snapshot, before: Snapshot | None, *, processes: bool, graphics: bool) -> Snapshot:
+    """Return a snapshot completed from the one before: its reading left out the lists of processes.
 
     Args:
         fresh: the reading now.
@@ -27,7 +27,7 @@ def completed(fresh: Snapshot, before: Snapshot | None, *, processes: bool, grap
         return fresh
     known = {(gpu.label, gpu.uuid): gpu for gpu in before.gpus}
     answering = {gpu.label for gpu in fresh.gpus if (gpu.label, gpu.uuid) in known and not gpu.error}
-    complete = _with_sensors if processes else _as_listed
+    complete = _with_sensors if processes else _with_lists
     gpus = tuple(complete(gpu, known[gpu.label, gpu.uuid]) if gpu.label in answering else gpu for gpu in fresh.gpus)
     if processes:
         drawing = {(row.gpu, row.pid): row for row in before.processes if "G" in row.kind and row.gpu in answering}
@@ -42,7 +42,7 @@ def _with_sensors(gpu: Gpu, before: Gpu) -> Gpu:
     return gpu._replace(sensors={**before.sensors, **gpu.sensors})
 
 
-def _as_listed(gpu: Gpu, before: Gpu) -> Gpu:
+def _with_lists(gpu: Gpu, before: Gpu) -> Gpu:
     """Copy to a GPU what its lists and sensors told: whether there are lists, and a use that is their sum."""
     return _with_sensors(gpu, before)._replace(
         listed=before.listed,

@@ -65,16 +65,16 @@ class Schedule:
         self._failures = 0
         self._worked = False
 
-    def kind(self, now: float) -> str | None:
+    def due_kind(self, now: float) -> str | None:
         """Return the most expensive kind that is due, or None."""
         due = [kind for kind in KINDS if self._due(kind) <= now]
         return due[-1] if due else None
 
     def may_list(self, now: float) -> bool:
-        """Tell whether lists may be read before they are due: a viewer shows them, and the driver has time."""
+        """Return whether lists may be read before they are due: a viewer shows them, and the driver has time."""
         return self.wanted.lists <= 2 * self.wanted.memory and self._may["lists"] <= now
 
-    def next(self) -> float:
+    def next_due(self) -> float:
         """Return when a reading will be due."""
         return min(map(self._due, KINDS))
 
@@ -83,7 +83,7 @@ class Schedule:
         every = {"memory": memory, "lists": lists, "graphics": _GRAPHICS * lists}[kind]
         return max(self._may[kind], self._begun[kind] + every)
 
-    def done(
+    def record(
         self,
         kind: str,
         start: float,
@@ -97,7 +97,7 @@ class Schedule:
 
         Args:
             kind: what was read.
-            start: when it began, on the clock of `kind`.
+            start: when it began, on the clock of `due_kind`.
             cost: seconds that it took.
             opening: whether it started the driver too, which takes seconds and is done once: the cost is not counted.
             failed: whether the driver could not be read; all kinds are tried again, soon and then more rarely.
@@ -136,16 +136,16 @@ class DriverSleep:
         self._trying_since: float | None = None
         self._awake = False
 
-    def asleep(self) -> bool:
-        """Tell whether all GPUs of this machine sleep, without waking any."""
-        asleep = self._all("runtime_status", "suspended")
+    def is_asleep(self) -> bool:
+        """Return whether all GPUs of this machine sleep, without waking any."""
+        asleep = self._all_have("runtime_status", "suspended")
         if asleep:
             self._trying_since = None  # whatever wakes them justifies a reading
         return asleep
 
-    def begins(self, snapshot: Snapshot, now: float) -> bool:
-        """Tell after a reading whether to close the driver: no GPU was in use for a while, and all may sleep."""
-        if self._awake or snapshot.error or snapshot.processes or not self._all("control", "auto"):
+    def should_begin(self, snapshot: Snapshot, now: float) -> bool:
+        """Return after a reading whether to close the driver: no GPU was used for a while, and all may sleep."""
+        if self._awake or snapshot.error or snapshot.processes or not self._all_have("control", "auto"):
             self._idle_since = None
             return False
         self._idle_since = now if self._idle_since is None else self._idle_since
@@ -154,8 +154,8 @@ class DriverSleep:
         self._idle_since, self._trying_since = None, now
         return True
 
-    def goes_on(self, now: float) -> bool:
-        """Tell whether the driver stays closed for GPUs that are still awake."""
+    def should_go_on(self, now: float) -> bool:
+        """Return whether the driver stays closed for GPUs that are still awake."""
         if self._trying_since is None:
             return False
         if now - self._trying_since < SLEEP_TIMEOUT:
@@ -163,8 +163,8 @@ class DriverSleep:
         self._trying_since, self._awake = None, True
         return False
 
-    def _all(self, file: str, value: str) -> bool:
-        """Tell whether a power file of all GPUs has this value (sysfs-devices-power, Linux); there must be some."""
+    def _all_have(self, file: str, value: str) -> bool:
+        """Return whether a power file of all GPUs has this value (sysfs-devices-power, Linux); there must be some."""
         return {_text(f"{gpu}/power/{file}") for gpu in self._gpus} == {value}
 
 

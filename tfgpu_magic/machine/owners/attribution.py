@@ -11,22 +11,22 @@ from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.ground.bounded import within
-from tfgpu_magic.ground.host import SIMULATED, here
-from tfgpu_magic.ground.phrases import plain
+from tfgpu_magic.ground.bounded import run_within
+from tfgpu_magic.ground.phrases import clean
+from tfgpu_magic.ground.process_kind import SIMULATED, noun
 from tfgpu_magic.ground.rows import UNKNOWN, Notebook, Owner, Who
 from tfgpu_magic.machine.owners.pids import (
     ISOLATED,
     ancestors,
-    began,
-    command,
-    ended,
+    command_name,
+    is_alive,
     kernel_of,
-    lives,
-    notebook,
-    whose,
+    notebook_of_kernel,
+    ownership,
+    start_time,
+    zombie_name,
 )
-from tfgpu_magic.machine.owners.users import Users, account, user_name
+from tfgpu_magic.machine.owners.users import Users, effective_user, user_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -53,7 +53,7 @@ def notebook_of(report: Report) -> Notebook:
     return Notebook(path=report.notebook, state=state, active=report.active)
 
 
-def together(reports: Iterable[Report], served: Mapping[int, Notebook]) -> dict[int, Notebook]:
+def merge_notebooks(reports: Iterable[Report], served: Mapping[int, Notebook]) -> dict[int, Notebook]:
     """Join what kernels report of themselves and what their server has of them, by pid.
 
     Names and paths are the server's. Since when a kernel is idle is the kernel's own figure: a server counts whatever
@@ -80,7 +80,7 @@ def together(reports: Iterable[Report], served: Mapping[int, Notebook]) -> dict[
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _ProcessRecord:
     """What was read of a process: its name, its ancestors, whether it is this user's and may have the driver open.
 
     And the path of the notebook whose kernel it, or what started it, once was; that kernel's pid and its id, as long as
@@ -98,10 +98,10 @@ class _Read:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _CachedRecord:
     """What was read of a process, its name, and when it was last verified to be the same (the monotonic clock)."""
 
-    read: _Read
+    read: _ProcessRecord
     text: str
     at: float
 
@@ -122,9 +122,9 @@ class Owners:
 
     def __init__(self, kernel: int | None = None, *, this: str = "", trust: float = 0.0) -> None:
         self._kernel = os.getpid() if kernel is None else kernel
-        self.this = this or f"this {here()}"
+        self.this = this or f"this {noun()}"
         self._trust = trust
-        self._seen: dict[int, _Seen] = {}
+        self._seen: dict[int, _CachedRecord] = {}
         self._names: Mapping[str, str] = {}
         self._users = Users()
 
@@ -159,43 +159,43 @@ class Owners:
             for pid in pids
             if pid and pid not in here
         }
-        if before.keys().isdisjoint(owners) and _foreign(owner.who for owner in owners.values()):
+        if before.keys().isdisjoint(owners) and _may_be_foreign(owner.who for owner in owners.values()):
             owners = {pid: Owner(pid=pid, who="unknown", text=OTHERS) for pid in owners}
         known = {pid: self._find(pid, before.get(pid), notebooks or {}, reports=True) for pid in here}
         return _with_distinct_names({**owners, **known})
 
     def _find(
-        self, pid: int, before: _Seen | None, notebooks: Mapping[int, Notebook], *, reports: bool = False
+        self, pid: int, before: _CachedRecord | None, notebooks: Mapping[int, Notebook], *, reports: bool = False
     ) -> Owner:
         if pid < 0:
             return Owner(pid=pid, who="mine", text=FURTHER)
         now = time.monotonic()
-        read: _Read | None
-        if before and now - before.at < self._trust and began(pid) == before.read.began:
+        read: _ProcessRecord | None
+        if before and now - before.at < self._trust and start_time(pid) == before.read.began:
             read, now = before.read, before.at
         else:
             hanging = _hanging.setdefault(pid, [])
-            read = within(READ_TIMEOUT, partial(_read, pid, before.read if before else None), hanging)
+            read = run_within(READ_TIMEOUT, partial(_read_process, pid, before.read if before else None), hanging)
             if hanging:
-                return self._silent(pid, before, notebooks)
+                return self._unreadable_owner(pid, before, notebooks)
             _hanging.pop(pid, None)
             if read and not (read.other_user or read.drives or reports):  # the pid means another process, or is reused
                 return Owner(pid=pid, who="gone", text=ENDED)
         if read is None:
-            if name := ended(pid):  # a driver may still be busy with it
+            if name := zombie_name(pid):  # a driver may still be busy with it
                 return Owner(pid=pid, who="mine", text=f"{before.text if before else name}, ended")
-            if lives(pid):  # and /proc, mounted with hidepid, hides it
+            if is_alive(pid):  # and /proc, mounted with hidepid, hides it
                 return Owner(pid=pid, who="other", text="another user")
             if before is None:
                 return Owner(pid=pid, who="gone", text=ENDED)
             self._seen[pid] = before
             return Owner(pid=pid, who="gone", text=f"{before.text}, ended")
         owner = self._name(pid, read, notebooks)
-        self._seen[pid] = _Seen(read, owner.text, now)
+        self._seen[pid] = _CachedRecord(read, owner.text, now)
         return owner
 
-    def _silent(self, pid: int, before: _Seen | None, notebooks: Mapping[int, Notebook]) -> Owner:
-        """Return the owner of a process that cannot be read: what was known of it."""
+    def _unreadable_owner(self, pid: int, before: _CachedRecord | None, notebooks: Mapping[int, Notebook]) -> Owner:
+        """Return the owner of a process that cannot be read, by what was read before."""
         if before is None:
             return Owner(pid=pid, who="unknown", text="a process that does not answer", silent=True)
         self._seen[pid] = before
@@ -203,7 +203,7 @@ class Owners:
         text, child = (one and f"{one}, does not answer" for one in (owner.text, owner.child))
         return replace(owner, text=text, child=child)
 
-    def _name(self, pid: int, read: _Read, notebooks: Mapping[int, Notebook]) -> Owner:
+    def _name(self, pid: int, read: _ProcessRecord, notebooks: Mapping[int, Notebook]) -> Owner:
         if read.other_user:  # nothing is read of it, and so nothing offered for it
             return Owner(pid=pid, who="mine" if read.drives else "other", text=read.other_user)
         family = (pid, *read.parents)
@@ -225,7 +225,7 @@ class Owners:
         if who == "mine" and not kernel and read.notebook:
             text = f"{read.command}, started from {PurePath(read.notebook).name}"
         kernel = self._kernel if who == "this" else kernel or pid
-        child = "" if pid == kernel else plain(read.command, longest=_LONGEST_COMMAND) or "?"
+        child = "" if pid == kernel else clean(read.command, longest=_LONGEST_COMMAND) or "?"
         if name and child:
             text = f"{name}'s {child}"
         return Owner(
@@ -233,8 +233,8 @@ class Owners:
         )
 
 
-def _foreign(found: Iterable[Who]) -> bool:
-    """Tell whether pids may belong to another namespace: none names a living process here, as all do in the first."""
+def _may_be_foreign(found: Iterable[Who]) -> bool:
+    """Return whether the pids may be of another namespace: none names a living process of this one."""
     try:
         first = os.readlink("/proc/self/ns/pid") == _FIRST and SIMULATED not in os.environ
     except OSError:
@@ -242,24 +242,24 @@ def _foreign(found: Iterable[Who]) -> bool:
     return set(found) == {"gone"} and not first
 
 
-def _read(pid: int, before: _Read | None) -> _Read | None:
+def _read_process(pid: int, before: _ProcessRecord | None) -> _ProcessRecord | None:
     """Read a process; None where it has ended, or is hidden.
 
     Of one that was read before only that is read again which changes: it may run another program, and set its name.
     """
-    start = began(pid)
+    start = start_time(pid)
     if start is None:
         return None
     try:
-        if before and before.began == start and (not before.kernel or lives(before.kernel)):
-            return before if before.other_user else replace(before, command=command(pid))
-        who = whose(pid)
+        if before and before.began == start and (not before.kernel or is_alive(before.kernel)):
+            return before if before.other_user else replace(before, command=command_name(pid))
+        who = ownership(pid)
         if who == "other":
-            mine = (user := account(pid)) == os.getuid()
-            return _Read(start, other_user=CONTAINED if mine else user_name(user), drives=mine)
-        line, path = ancestors(pid), notebook(pid)
+            mine = (user := effective_user(pid)) == os.getuid()
+            return _ProcessRecord(start, other_user=CONTAINED if mine else user_name(user), drives=mine)
+        line, path = ancestors(pid), notebook_of_kernel(pid)
         kernel, its = kernel_of(line)
-        return _Read(start, line[1:], command(pid), path, kernel, its, drives=who == "mine")
+        return _ProcessRecord(start, line[1:], command_name(pid), path, kernel, its, drives=who == "mine")
     except OSError:
         return None
 

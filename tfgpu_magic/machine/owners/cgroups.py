@@ -24,7 +24,7 @@ _FORMS = tuple(
 """What a path begins with, by kind. Sources: systemd.slice(5); Kubernetes' `cgroup_manager_linux.go`; runc, Podman."""
 
 
-def named(text: str) -> str | None:
+def cgroup_name(text: str) -> str | None:
     """Return the name of a process's cgroup.
 
     Args:

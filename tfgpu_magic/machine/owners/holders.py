@@ -11,9 +11,9 @@ from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfgpu_magic.ground.snapshot import Process
-from tfgpu_magic.machine.owners.cgroups import named
-from tfgpu_magic.machine.owners.pids import began, text, whose
-from tfgpu_magic.machine.owners.users import account
+from tfgpu_magic.machine.owners.cgroups import cgroup_name
+from tfgpu_magic.machine.owners.pids import ownership, read_text, start_time
+from tfgpu_magic.machine.owners.users import effective_user
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,19 +38,19 @@ NOBODY = HolderFacts()
 """What is known of a pid that means no process here, or one that is hidden."""
 
 
-def holder(pid: int) -> HolderFacts:
+def read_holder(pid: int) -> HolderFacts:
     """Return what is known of a process of any user; one in a user's container is that user's."""
-    start = began(pid)
+    start = start_time(pid)
     try:
-        found = HolderFacts(account(pid), start, named(text(pid, "cgroup")))
+        found = HolderFacts(effective_user(pid), start, cgroup_name(read_text(pid, "cgroup")))
     except (OSError, ValueError, IndexError):
         return NOBODY
-    return found if start is not None and began(pid) == start else NOBODY  # else the pid was given anew meanwhile
+    return found if start is not None and start_time(pid) == start else NOBODY  # else the pid was given anew meanwhile
 
 
-def users_holder(pid: int) -> HolderFacts:
+def read_users_holder(pid: int) -> HolderFacts:
     """Return the same for a collector of a user, in whose container a driver may list the pids of another namespace."""
-    return NOBODY if whose(pid) == "gone" else holder(pid)
+    return NOBODY if ownership(pid) == "gone" else read_holder(pid)
 
 
 class Holders:
@@ -65,7 +65,7 @@ class Holders:
         self._known: dict[int, tuple[float, HolderFacts]] = {}
         self._hanging: dict[int, Thread] = {}
 
-    def named(self, snapshot: Snapshot, now: float) -> Snapshot:
+    def complete(self, snapshot: Snapshot, now: float) -> Snapshot:
         """Return a reading of the lists with what is known of its processes.
 
         Args:

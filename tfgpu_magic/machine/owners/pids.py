@@ -11,7 +11,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfgpu_magic.ground.host import CALLS, SIMULATED
+from tfgpu_magic.ground.process_kind import CALLS, SIMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,8 +28,8 @@ _DEVICES = ("/dev/nvidia", "/dev/nvhost", "/dev/nvmap", "/dev/nvgpu", "/dev/dxg"
 """Prefixes of the files by which the driver is reached: on servers and desktops, on Jetson, on WSL."""
 
 
-def lives(pid: int) -> bool:
-    """Tell whether a process with this pid exists here, of whatever user."""
+def is_alive(pid: int) -> bool:
+    """Return whether a process with this pid exists here, of whatever user."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -39,18 +39,18 @@ def lives(pid: int) -> bool:
     return True
 
 
-def elsewhere(pids: Iterable[int]) -> frozenset[int]:
-    """Return those of some pids that do not exist here: a driver may list those of another namespace."""
-    return frozenset(pid for pid in set(pids) if pid > 0 and not lives(pid))
+def missing(pids: Iterable[int]) -> frozenset[int]:
+    """Return the pids that do not exist here: a driver may list pids of another namespace."""
+    return frozenset(pid for pid in set(pids) if pid > 0 and not is_alive(pid))
 
 
-def began(pid: int) -> int | None:
+def start_time(pid: int) -> int | None:
     """Return when a process began, in the system's ticks since its start; None if it has ended.
 
     A zombie has ended: its parent may never wait for it.
     """
     try:
-        state, *rest = _stat(pid)
+        state, *rest = _read_stat(pid)
     except OSError:
         return None
     return None if state in "ZX" else int(rest[18])
@@ -62,7 +62,7 @@ def ancestors(pid: int) -> tuple[int, ...]:
     while pid > 0 and pid not in found:
         found.append(pid)
         try:
-            pid = int(_stat(pid)[1])
+            pid = int(_read_stat(pid)[1])
         except OSError:
             break
     return tuple(found)
@@ -70,7 +70,7 @@ def ancestors(pid: int) -> tuple[int, ...]:
 
 def descendants(pid: int) -> set[int]:
     """Return the pids of all descendants of a process."""
-    if began(pid) and not os.path.exists(f"/proc/{pid}/task/{pid}/children"):  # a system without `CONFIG_PROC_CHILDREN`
+    if start_time(pid) and not os.path.exists(f"/proc/{pid}/task/{pid}/children"):  # no `CONFIG_PROC_CHILDREN`
         others = (int(name) for name in os.listdir("/proc") if name.isdigit())
         return {other for other in others if pid in ancestors(other)[1:]}
     found: set[int] = set()
@@ -88,7 +88,7 @@ def _children(pid: int) -> set[int]:
     with contextlib.suppress(OSError):  # the process has ended
         for thread in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError):  # a thread has ended
-                found.update(map(int, text(pid, f"task/{thread}/children").split()))
+                found.update(map(int, read_text(pid, f"task/{thread}/children").split()))
     return found
 
 
@@ -97,50 +97,50 @@ def family(pid: int | None = None) -> frozenset[int]:
     return frozenset(ancestors(pid or os.getpid()))
 
 
-def user(pid: int) -> int:
+def user_of(pid: int) -> int:
     """Return the number of a process's user.
 
     Raises:
         OSError: it has ended, or is hidden.
     """
-    return int(text(pid, "status").partition("\nUid:")[2].split(maxsplit=1)[0])
+    return int(read_text(pid, "status").partition("\nUid:")[2].split(maxsplit=1)[0])
 
 
-def whose(pid: int) -> Literal["mine", "other", "gone"]:
-    """Tell whose process a driver means by a pid; it has ended where this user's has no driver open.
+def ownership(pid: int) -> Literal["mine", "other", "gone"]:
+    """Return whose process a driver means by a pid; a process of this user without an open driver has ended.
 
     The pid then means a process of another namespace, or was given anew.
     """
     try:
-        if user(pid) != os.getuid():  # checked first: root could read more of other users, and does not
+        if user_of(pid) != os.getuid():  # checked first: root could read more of other users, and does not
             return "other"
     except OSError:
-        return "other" if lives(pid) else "gone"  # /proc, mounted with hidepid, hides it
+        return "other" if is_alive(pid) else "gone"  # /proc, mounted with hidepid, hides it
     return "gone" if opens_driver(pid) is False else "mine"
 
 
-def command(pid: int) -> str:
+def command_name(pid: int) -> str:
     """Return the name of this user's process, as `short_command`.
 
     Raises:
         OSError: it has ended.
     """
-    name = text(pid, "comm").strip()
+    name = read_text(pid, "comm").strip()
     try:
-        line = text(pid, "cmdline").rstrip("\0")
+        line = read_text(pid, "cmdline").rstrip("\0")
     except PermissionError:
         return name
     return short_command(name, line.split("\0" if "\0" in line else " "))  # spaces: it has set its title
 
 
-def notebook(pid: int) -> str:
+def notebook_of_kernel(pid: int) -> str:
     """Return the path of a kernel's notebook: Jupyter Server gives it to each kernel that it starts.
 
     Raises:
         OSError: it has ended.
     """
     try:
-        variables = (variable.partition("=") for variable in text(pid, "environ").split("\0"))
+        variables = (variable.partition("=") for variable in read_text(pid, "environ").split("\0"))
         return notebook_path({name: value for name, _, value in variables})
     except PermissionError:
         return ""
@@ -158,14 +158,14 @@ def kernel_of(line: Sequence[int]) -> tuple[int, str]:
     Raises:
         OSError: it has ended.
     """
-    own, above = _words(line[0]), line[1:]
+    own, above = _command_line(line[0]), line[1:]
     for pid in line:
         parent, above = next(iter(above), 0), above[1:]
-        words = _words(parent) if parent and _is_own(parent) else []
+        words = _command_line(parent) if parent and _is_own(parent) else []
         if (found := kernel_id(own)) and words != own:
-            first = int(_stat(pid)[3])
-            stray = first not in line and _is_own(first) and kernel_id(_words(first)) == found
-            return (pid, found) if lives(first) and not stray else (0, "")
+            first = int(_read_stat(pid)[3])
+            stray = first not in line and _is_own(first) and kernel_id(_command_line(first)) == found
+            return (pid, found) if is_alive(first) and not stray else (0, "")
         if not words:
             break
         own = words
@@ -173,15 +173,15 @@ def kernel_of(line: Sequence[int]) -> tuple[int, str]:
 
 
 def _is_own(pid: int) -> bool:
-    """Tell whether a process is this user's; one that has ended, or that /proc hides, is not."""
+    """Return whether a process is this user's; one that has ended, or that /proc hides, is not."""
     with contextlib.suppress(OSError):
-        return user(pid) == os.getuid()
+        return user_of(pid) == os.getuid()
     return False
 
 
-def _words(pid: int) -> list[str]:
+def _command_line(pid: int) -> list[str]:
     try:
-        return text(pid, "cmdline").split("\0")
+        return read_text(pid, "cmdline").split("\0")
     except PermissionError:
         return []
 
@@ -197,12 +197,12 @@ def connection_file(pid: int) -> Path | None:
         if _is_own(pid) and kernel_of(ancestors(pid))[0] == pid:
             from pathlib import Path  # 4 ms of a collector's start, which needs none
 
-            return next((Path(file) for file in _connection_files(_words(pid))), None)
+            return next((Path(file) for file in _connection_files(_command_line(pid))), None)
     return None
 
 
 def _connection_files(words: Iterable[str]) -> Iterator[str]:
-    """Give what a command line names as connection files.
+    """Yield the paths that a command line names as connection files.
 
     Source: jupyter_client calls the file ``kernel-ID.json``, and every kernel gets its path.
     """
@@ -220,10 +220,10 @@ def notebook_path(environment: Mapping[str, str]) -> str:
     A session without a name has the path of a folder, which ends with a slash.
     """
     path = environment.get("JPY_SESSION_NAME", "")
-    return "" if path.endswith("/") else as_in_vscode(path)
+    return "" if path.endswith("/") else without_vscode_suffix(path)
 
 
-def as_in_vscode(path: str) -> str:
+def without_vscode_suffix(path: str) -> str:
     """Return a notebook's path without what VS Code adds to it in a session: ``train-jvsc-0a1b-...ipynb``."""
     return re.sub(r"-jvsc-[0-9a-f-]+(?=\.ipynb$)", "", path)
 
@@ -245,16 +245,16 @@ def short_command(name: str, words: Sequence[str]) -> str:
             next(rest, None)
         elif word == "-m":
             module = next(rest, "")
-            return _under_a_policy(rest) if module == __name__.partition(".")[0] else f"{program} -m {module}".rstrip()
+            return _name_under_run(rest) if module == __name__.partition(".")[0] else f"{program} -m {module}".rstrip()
         elif word == "-c":
             return ISOLATED if CALLS in next(rest, "") else program
         elif not word.startswith("-"):
             script = _name(word)
-            return _under_a_policy(rest) if script == LAUNCHER else f"{program} {script}"
+            return _name_under_run(rest) if script == LAUNCHER else f"{program} {script}"
     return program
 
 
-def _under_a_policy(words: Iterator[str]) -> str:
+def _name_under_run(words: Iterator[str]) -> str:
     """Name a program by the words of `tfgpu run "limit 40%" -- program_1.py` behind `tfgpu`; others by `tfgpu`."""
     command = next(words, "")
     if command != "run" or "--" not in words:  # which passes over the policy
@@ -263,40 +263,40 @@ def _under_a_policy(words: Iterator[str]) -> str:
     return name if name == ISOLATED or name.startswith("python -m") else name.removeprefix("python ")
 
 
-def ended(pid: int) -> str:
-    """Return the name of this user's process that has ended and is still there; nothing of any other."""
+def zombie_name(pid: int) -> str:
+    """Return the name of this user's process if it has ended and was not reaped; else an empty text."""
     with contextlib.suppress(OSError):
-        return text(pid, "comm").strip() if _is_own(pid) and began(pid) is None else ""
+        return read_text(pid, "comm").strip() if _is_own(pid) and start_time(pid) is None else ""
     return ""
 
 
 def is_call(pid: int) -> bool:
-    """Tell whether a process of this user is an isolated call, and not the fork server.
+    """Return whether a process of this user is an isolated call, and not the fork server.
 
     Raises:
         OSError: it has ended.
     """
     _, *parents = ancestors(pid)
-    return command(pid) == ISOLATED and bool(parents) and command(parents[0]) == ISOLATED
+    return command_name(pid) == ISOLATED and bool(parents) and command_name(parents[0]) == ISOLATED
 
 
-def maker() -> int | None:
+def calling_pid() -> int | None:
     """Return the pid of the kernel, session or program that this isolated call was made in; None if that has ended."""
-    return next((pid for pid in ancestors(os.getpid()) if command(pid) != ISOLATED), None)
+    return next((pid for pid in ancestors(os.getpid()) if command_name(pid) != ISOLATED), None)
 
 
-def unlisted(known: Collection[int]) -> list[int]:
-    """Return this user's processes that have started CUDA, and are neither among some nor started by one of them."""
+def find_unlisted(known: Collection[int]) -> list[int]:
+    """Return this user's processes that have started CUDA, without the known ones and their descendants."""
     found = []
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
         with contextlib.suppress(OSError):  # it has ended
-            other = not _is_own(pid) or text(pid, "comm").startswith("tfgpu-")  # a collector opens it, too
+            other = not _is_own(pid) or read_text(pid, "comm").startswith("tfgpu-")  # a collector opens it, too
             found += [pid] if not other and opens_driver(pid, _COMPUTES) and family(pid).isdisjoint(known) else []
     return sorted(found)
 
 
 def opens_driver(pid: int, devices: tuple[str, ...] = ()) -> bool | None:
-    """Tell whether a process of this user has a file of the driver open or mapped; this takes some 100 µs.
+    """Return whether a process of this user has a file of the driver open or mapped; this takes some 100 µs.
 
     One that has not holds no GPU memory, and its listed pid means another.
 
@@ -311,7 +311,7 @@ def opens_driver(pid: int, devices: tuple[str, ...] = ()) -> bool | None:
     files = devices or _DEVICES if machine is None else (os.path.realpath(machine),)
     folder = f"/proc/{pid}/fd"
     try:
-        if any(_target(f"{folder}/{name}").startswith(files) for name in os.listdir(folder)):
+        if any(_link_target(f"{folder}/{name}").startswith(files) for name in os.listdir(folder)):
             return True
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:
             return any(line[line.find("/") :].startswith(files) for line in maps if "/" in line)
@@ -319,25 +319,24 @@ def opens_driver(pid: int, devices: tuple[str, ...] = ()) -> bool | None:
         return None
 
 
-def _target(link: str) -> str:
+def _link_target(link: str) -> str:
     try:
         return os.readlink(link)
     except FileNotFoundError:  # closed meanwhile
         return ""
 
 
-def text(pid: int | Literal["self"], name: str) -> str:
+def read_text(pid: int | Literal["self"], name: str) -> str:
     """Return the text of a file of a process, such as ``/proc/PID/status``; bytes that are no UTF-8 are surrogates."""
     with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="surrogateescape") as file:
         return file.read()
 
 
-def _stat(pid: int) -> list[str]:
-    """Return the fields of ``/proc/pid/stat`` from the state on, which is its third."""
-    return text(pid, "stat").rpartition(")")[2].split()
+def _read_stat(pid: int) -> list[str]:
+    return read_text(pid, "stat").rpartition(")")[2].split()
 
 
-def notebook_of(shell: Any) -> str:
+def notebook_of_shell(shell: Any) -> str:
     """Return a kernel's notebook's path, if VS Code or Jupyter Server passes it to the kernel; else an empty text."""
     code = shell.user_ns.get("__vsc_ipynb_file__")
     if isinstance(code, str) and code:

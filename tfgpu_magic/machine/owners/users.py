@@ -8,9 +8,9 @@ import pwd
 from functools import lru_cache, partial
 from threading import Thread
 
-from tfgpu_magic.ground.bounded import within
-from tfgpu_magic.ground.host import SIMULATED, SIMULATED_USER
-from tfgpu_magic.machine.owners.pids import text, user
+from tfgpu_magic.ground.bounded import run_within
+from tfgpu_magic.ground.process_kind import SIMULATED, SIMULATED_USER
+from tfgpu_magic.machine.owners.pids import read_text, user_of
 
 SUBORDINATES = "/etc/subuid"
 """The numbers that users may have in containers of their own. Source: subuid(5)."""
@@ -32,7 +32,7 @@ class Users:
         """Return the name of a user; the number of one who has none, or as long as it cannot be had."""
         found = self._known.get(number)
         if found is None:
-            found = within(USER_TIMEOUT, partial(user_name, number), self._hanging)
+            found = run_within(USER_TIMEOUT, partial(user_name, number), self._hanging)
             if found is None:
                 return str(number)
             if found != str(number):
@@ -49,7 +49,7 @@ def user_name(number: int) -> str:
     return str(number)
 
 
-def account(pid: int) -> int:
+def effective_user(pid: int) -> int:
     """Return the number of the user for whom a process counts: its own user, but in a rootless container its owner.
 
     A number of /etc/subuid may be a user's of a directory, too. So a process is in a container only if the map of its
@@ -59,13 +59,13 @@ def account(pid: int) -> int:
     Raises:
         OSError: the process has ended, or is hidden.
     """
-    number = user(pid)
+    number = user_of(pid)
     for name, start, count in _ranges():
         if 0 <= number - start < count:
-            for line in text(pid, "uid_map").splitlines():
+            for line in read_text(pid, "uid_map").splitlines():
                 _, first, size = map(int, line.split())
                 if size > 1 and 0 <= number - first < size and start <= first and first + size <= start + count:
-                    return _owner(name, number)
+                    return _range_owner(name, number)
     return number
 
 
@@ -87,12 +87,12 @@ def _read_ranges(file: str, _: int) -> tuple[tuple[str, int, int], ...]:
     return tuple(found)
 
 
-def _owner(name: str, number: int) -> int:
+def _range_owner(name: str, number: int) -> int:
     """Return the number of who has a range; as long as it cannot be had, the one that is in it."""
     if name.isdecimal():
         return int(name)
     if name not in _owners:
-        within(USER_TIMEOUT, partial(_find_owner, name), _hanging)
+        run_within(USER_TIMEOUT, partial(_find_owner, name), _hanging)
     return _owners.get(name, number)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.ground.message import Message, in_a_row
+from tfgpu_magic.ground.message import Message, paragraph
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.parser import POLICY_WORDS, nearest
 from tfgpu_magic.policy.word import Flag
@@ -55,7 +55,7 @@ def parse(
     except argparse.ArgumentError as error:
         wrong = known[error.argument_name or ""]
         lack = f"needs {wrong.takes.removesuffix(' ...')}" if wrong.takes else "takes no value"
-        raise PolicyError(in_a_row((f"{wrong.name} {lack}.", usage))) from None
+        raise PolicyError(paragraph((f"{wrong.name} {lack}.", usage))) from None
     begun = False
     for flag_ in (value.partition("=")[0].lower() for value in values):
         of_policy = takes == "POLICY" and (flag_ in _POLICY or (begun and flag_ in _OF_A_POLICY))
@@ -63,10 +63,10 @@ def parse(
             theirs = sorted(_POLICY | (_OF_A_POLICY if begun else set())) if takes == "POLICY" else []
             shown = [*theirs, *(flag.name for flag in flags if flag.meaning)]
             near = nearest(flag_, shown, {tried: flag.name for flag in flags for tried in flag.tried})
-            raise PolicyError(in_a_row((f"{name!r} has no flag {flag_!r}.{near}", usage)))
+            raise PolicyError(paragraph((f"{name!r} has no flag {flag_!r}.{near}", usage)))
         begun = True
     if values and not takes:
-        raise PolicyError(in_a_row((f"`{name} {' '.join(tokens)}` cannot be done.", usage)))
+        raise PolicyError(paragraph((f"`{name} {' '.join(tokens)}` cannot be done.", usage)))
     return vars(given), tuple(_without_dashes(values) if takes == "POLICY" else values)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.ground import units
-from tfgpu_magic.ground.message import WAIT, in_a_row
+from tfgpu_magic.ground.message import WAIT, paragraph
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.isolate.call import CellCall
 from tfgpu_magic.isolate.cells import jobs
@@ -41,7 +41,7 @@ def prepare(line: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
 def run(line: ParsedLine) -> None:
     """Start the fork server for isolated cells, without waiting for it."""
     if not line.flags:
-        raise PolicyError(in_a_row(("`isolate` stands above a cell.", line.word.forms)))
+        raise PolicyError(paragraph(("`isolate` stands above a cell.", line.word.forms)))
     FORK_SERVER.process()
     print("Getting ready for isolated cells: TensorFlow is being imported for them.")
 
@@ -60,7 +60,7 @@ def read(line: ParsedLine) -> CellCall:
     if "gpus" in options:
         options["gpus"] = _count(options["gpus"])
     if "wait" in options:
-        options["wait"] = units.seconds(options["wait"])
+        options["wait"] = units.parse_seconds(options["wait"])
     return CellCall.checked(
         policy=parser.parse(policy) if policy else NOTHING,
         frameworks=line.frameworks,

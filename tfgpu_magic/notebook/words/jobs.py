@@ -40,7 +40,7 @@ def _row(job: JobStatus, snapshot: Snapshot) -> list[str]:
         if process.pid == job.pid
     ]
     pid = "-" if job.pid is None else str(job.pid)
-    line = phrases.plain(job.title, longest=_LONGEST)
+    line = phrases.clean(job.title, longest=_LONGEST)
     return [str(job.number), job.state, phrases.seconds(job.seconds), pid, ", ".join(held) or "-", line]
 
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
-from tfgpu_magic.ground.message import HELP, RESTART, WAIT, FrontEnd, Line, in_a_row, in_commas, msg
+from tfgpu_magic.ground.message import HELP, RESTART, WAIT, FrontEnd, Line, join_commas, msg, paragraph
 from tfgpu_magic.notebook.words import POLICIES
 from tfgpu_magic.policy.parser import find, unknown
 from tfgpu_magic.policy.word import Magic, ParsedLine, Word
@@ -42,7 +42,7 @@ def run(line: str, magic: Magic = "tf_gpu") -> object:
         except PolicyError:
             if word.above is None or word.above.flags == word.flags:
                 raise
-            raise PolicyError(in_a_row((f"`{word.name}` stands above a cell.", word.forms))) from None
+            raise PolicyError(paragraph((f"`{word.name}` stands above a cell.", word.forms))) from None
     answered: object = module(word).run(parsed)
     return answered
 
@@ -56,9 +56,9 @@ def prepare(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callab
     parsed = read(line, magic)
     if parsed.word.above is None:
         *first, last = (msg("`{line}`", line=Line(word.name, "above")) for word in _words() if word.above)
-        only = msg("Above a cell, only {first} or {last} can stand.", first=in_commas(first), last=last)
+        only = msg("Above a cell, only {first} or {last} can stand.", first=join_commas(first), last=last)
         meant = f"{parsed.name!r} stands in a line of its own, with one %." if parsed.name else ""
-        raise PolicyError(in_a_row((only, meant, msg("`{help}` explains it.", help=HELP))))
+        raise PolicyError(paragraph((only, meant, msg("`{help}` explains it.", help=HELP))))
     if explained := _help_for(parsed):
         return lambda: explained
     prepared: Callable[[], object] = module(parsed.word).prepare(with_arguments(parsed, above=True), cell, shell)

@@ -9,8 +9,8 @@ from typing import Any
 from IPython.display import display
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.ground.host import shell as here
-from tfgpu_magic.ground.message import in_a_row
+from tfgpu_magic.ground.message import paragraph
+from tfgpu_magic.ground.process_kind import shell as here
 from tfgpu_magic.insight import recommend
 from tfgpu_magic.insight.measurement import Measurement
 from tfgpu_magic.insight.tracker import meter
@@ -20,7 +20,7 @@ from tfgpu_magic.policy.word import ParsedLine
 def prepare(line: ParsedLine, cell: str, shell: Any) -> Callable[[], object]:
     """Return the function that begins to measure the cell."""
     if cell.strip():  # IPython refuses an empty one
-        raise PolicyError(in_a_row(("Only a whole cell is measured so.", line.word.forms)))
+        raise PolicyError(paragraph(("Only a whole cell is measured so.", line.word.forms)))
     return _measure(line, shell)
 
 
@@ -36,7 +36,7 @@ def _measure(line: ParsedLine, shell: Any) -> Callable[[], object]:
     """Return the function that begins to measure a cell."""
     name = line.flags.get("--as", "")
     if name and not name.isidentifier():
-        raise PolicyError(in_a_row((f"{name!r} is no name.", line.word.forms)))
+        raise PolicyError(paragraph((f"{name!r} is no name.", line.word.forms)))
 
     def show(measured: Measurement) -> None:
         display(measured)  # type: ignore[no-untyped-call]  # IPython's

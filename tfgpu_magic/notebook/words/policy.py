@@ -8,8 +8,8 @@ from dataclasses import replace
 from tfgpu_magic.engine import enforcement, engine
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.ground.answer import Document
-from tfgpu_magic.ground.host import host
 from tfgpu_magic.ground.message import RESTART, WAIT
+from tfgpu_magic.ground.process_kind import process_kind
 from tfgpu_magic.policy import parser
 from tfgpu_magic.policy.word import ParsedLine
 
@@ -27,7 +27,7 @@ def run(line: ParsedLine) -> Document:
         if not line.restart:
             raise
         plan = engine.foresee(line.text, line.frameworks, wait=line.flags.get(WAIT, ""))  # no kernel is lost in vain
-        if host() != "kernel":
+        if process_kind() != "kernel":
             raise
     else:
         notes = (*plan.notes, *engine.of_workers(line.text, plan, line.frameworks))

@@ -6,7 +6,7 @@ of its name here, or `policy`; in a shell it is one of its name in `command`, or
 
 from __future__ import annotations
 
-from tfgpu_magic.ground.message import WAIT, Line, in_a_row, msg
+from tfgpu_magic.ground.message import WAIT, Line, msg, paragraph
 from tfgpu_magic.notebook.words import POLICIES
 from tfgpu_magic.parking.table import PARK, UNPARK
 from tfgpu_magic.policy.arguments import SIZES
@@ -112,7 +112,7 @@ WORDS: tuple[Word, ...] = (
         "show GPUs, processes and this kernel's TensorFlow; also `%tf_gpu` alone",
         also=("",),
         tried=(*("memory", "mem", "usage", "info", "nvidia-smi"), *("list", "show", "gpus", "devices", "processes")),
-        instead=in_a_row((msg("Who holds what is `{line}`.", line=Line("status")), limit.EXAMPLES)),
+        instead=paragraph((msg("Who holds what is `{line}`.", line=Line("status")), limit.EXAMPLES)),
         shell=ShellForm(
             "[--json]",
             "show who holds the memory of which GPU",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.engine.status import Status, status
-from tfgpu_magic.ground.host import host
+from tfgpu_magic.ground.process_kind import process_kind
 from tfgpu_magic.policy.word import ParsedLine
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def run(_: ParsedLine) -> MemoryTable | Status:
     """Return the table."""
-    if host() != "kernel":
+    if process_kind() != "kernel":
         return status().once()
     from tfgpu_magic.notebook.widget import MemoryTable  # a terminal shows none, and ipywidgets is slow to import
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tfgpu_magic.ground.host import shell
+from tfgpu_magic.ground.process_kind import shell
 from tfgpu_magic.ground.units import parse_bytes, rounded
 from tfgpu_magic.insight import session, tracker
 from tfgpu_magic.insight.session import Session

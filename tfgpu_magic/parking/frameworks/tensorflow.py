@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array
-from tfgpu_magic.frameworks.objects import is_a, namespace, of_kinds, of_module
+from tfgpu_magic.frameworks.objects import filter_kinds, is_a, lookup, namespace
 from tfgpu_magic.frameworks.tensorflow import arrays, devices
 from tfgpu_magic.frameworks.tensorflow.framework import FRAMEWORK
 from tfgpu_magic.ground.message import Line, msg
@@ -103,7 +103,7 @@ def addresses(objects: Sequence[object]) -> list[int]:
 
 def survey(objects: Sequence[object], foreign: Sequence[int]) -> Survey:  # noqa: ARG001  # they keep theirs
     """Find the variables that can leave."""
-    objects = list(of_kinds(objects, arrays.kinds().keys() | {id(of_module(*_MULTI_DEVICE))}))  # few of very many
+    objects = list(filter_kinds(objects, arrays.kinds().keys() | {id(lookup(*_MULTI_DEVICE))}))  # few of very many
     datasets = list(_iterated(objects))
     if any(getattr(dataset, "_is_gpu_target", False) for dataset in datasets) or _alive(_MULTI_DEVICE, objects):
         return Survey(refusals=[PREFETCHES])
@@ -152,11 +152,11 @@ def array(thing: Any, moved: Sequence[Movable]) -> Any:
     thing = namespace(thing).get("_value", thing)  # Keras's
     replicas = namespace(thing).get("_values")  # a strategy's
     if replicas is not None:
-        summed = of_module("tensorflow.python.distribute.values", "SyncOnReadVariable")
+        summed = lookup("tensorflow.python.distribute.values", "SyncOnReadVariable")
         if summed is not None and is_a(thing, summed):
             return {f"replica {number}": array(one, moved) for number, one in enumerate(replicas)}
         thing = replicas[0]
-    kind = of_module("tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable")
+    kind = lookup("tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable")
     if kind is None or not is_a(thing, kind):
         return None
     handle = namespace(thing)["_handle"]
@@ -212,8 +212,8 @@ def _array_name(found: Array) -> str:
 
 def _alive(place: tuple[str, str], objects: Sequence[object]) -> list[Any]:
     """Return the objects of a class, if its module is imported."""
-    kind = of_module(*place)
-    return [] if kind is None else list(of_kinds(objects, frozenset({id(kind)})))
+    kind = lookup(*place)
+    return [] if kind is None else list(filter_kinds(objects, frozenset({id(kind)})))
 
 
 def _iterated(objects: Sequence[object]) -> Iterator[Any]:

@@ -17,7 +17,7 @@ from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfgpu_magic.frameworks import cuda
-from tfgpu_magic.frameworks.objects import derived_from, is_a, of_kinds
+from tfgpu_magic.frameworks.objects import filter_kinds, is_a, subclasses
 from tfgpu_magic.frameworks.torch.framework import FRAMEWORK
 from tfgpu_magic.ground.message import Message, msg
 from tfgpu_magic.parking.frameworks import UNREADABLE, Movable, Staying, Survey
@@ -175,8 +175,8 @@ def _stays_whole(torch: Any, objects: Sequence[object], found: Container[int]) -
 def _storages(objects: Sequence[object]) -> list[tuple[str, Any]]:
     """Return the storages on GPUs that tensors lead to, with a name; each as often as it is found."""
     torch: Any = sys.modules["torch"]
-    tensors = of_kinds(objects, frozenset(map(id, derived_from(torch.Tensor))))
-    storages = of_kinds(objects, frozenset(map(id, derived_from(torch.UntypedStorage))))
+    tensors = filter_kinds(objects, frozenset(map(id, subclasses(torch.Tensor))))
+    storages = filter_kinds(objects, frozenset(map(id, subclasses(torch.UntypedStorage))))
     found: list[tuple[str, Any]] = []
     with torch._C.DisableTorchFunctionSubclass():  # a subclass may have code of its user's for every attribute
         for storage in storages:
@@ -259,7 +259,7 @@ def _blocks() -> list[Block] | None:
 
 
 def _uuid(number: int | None) -> str:
-    shown = cuda.shown()
+    shown = cuda.visible_gpus()
     return shown[number] if number is not None and number < len(shown) else ""
 
 

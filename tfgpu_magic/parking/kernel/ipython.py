@@ -24,8 +24,8 @@ from typing import Any, Literal
 
 from IPython.core.error import UsageError
 
-from tfgpu_magic.ground.host import quiet_comms
-from tfgpu_magic.ground.message import in_a_row, msg
+from tfgpu_magic.ground.message import msg, paragraph
+from tfgpu_magic.ground.process_kind import quiet_comms
 from tfgpu_magic.parking.frameworks import refusal
 from tfgpu_magic.parking.kernel.gate import Gate, StillParked
 
@@ -73,7 +73,7 @@ def block_cells(shell: Any, go_without: Callable[[Sequence[str]], None], gate: G
         try:
             go_without(without[1].split()) if without else gate.come(in_cell=True)
         except StillParked as error:
-            usage = UsageError(str(in_a_row([_NOT_RUN, error.message])))
+            usage = UsageError(str(paragraph([_NOT_RUN, error.message])))
             options["preprocessing_exc_tuple"] = (UsageError, usage, None)
             raw_cell = raw_cell.strip() or "pass"  # a blank one would succeed, and its expressions be evaluated
         return await run(raw_cell, *args, **options)

@@ -16,8 +16,8 @@ from functools import partial
 from typing import Any
 
 from tfgpu_magic.engine.room import ProgressDisplay
-from tfgpu_magic.ground.host import here
 from tfgpu_magic.ground.message import Line, Message, msg
+from tfgpu_magic.ground.process_kind import noun
 from tfgpu_magic.parking import host_memory
 from tfgpu_magic.parking.arrays import MovedArrays, Show
 from tfgpu_magic.parking.frameworks import message_of
@@ -180,10 +180,10 @@ class GatedProcess:
         except KeyboardInterrupt:
             back = msg("back on the GPU meanwhile. Run it again.")
             became = msg("still parked, and nothing is lost. {offer}", offer=OFFER) if self._gate.closed else back
-            raise StillParked(msg("Interrupted: this {here} is {became}", here=here(), became=became)) from None
+            raise StillParked(msg("Interrupted: this {here} is {became}", here=noun(), became=became)) from None
         if self._gate.closed:
             text = "This {here} is parked, and does not come back. {why} {offer}"
-            raise StillParked(msg(text, here=here(), why=trouble or msg("It was called off."), offer=OFFER))
+            raise StillParked(msg(text, here=noun(), why=trouble or msg("It was called off."), offer=OFFER))
         if in_cell and not self.without and (seconds := self._arrays.return_seconds or 0) > LONG:
             shown.show_now(msg("All is back on the GPU. It took {seconds} s.", seconds=f"{seconds:.1f}"))
 
@@ -203,7 +203,7 @@ class GatedProcess:
             if not self._gate.closed:  # it came back meanwhile
                 return
             if attempt is not self._attempt:
-                raise StillParked(msg("This {here} is just coming back. Run it again.", here=here()))
+                raise StillParked(msg("This {here} is just coming back. Run it again.", here=noun()))
             try:
                 self._arrays.make_unreadable()
             except Exception as error:
@@ -244,7 +244,7 @@ class GatedProcess:
 
 def goes_without() -> Message:
     """Return that this process goes on without what was moved away."""
-    return msg("This {here} goes on without what was parked. Save that, and restart.", here=here())
+    return msg("This {here} goes on without what was parked. Save that, and restart.", here=noun())
 
 
 def _against(names: Sequence[str], *, busy: bool) -> Iterator[Message]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tfgpu_magic.errors import PolicyError, Refused
-from tfgpu_magic.ground.message import Line, Message, in_lines, msg
+from tfgpu_magic.ground.message import Line, Message, join_lines, msg
 from tfgpu_magic.ground.snapshot import Gpu
 from tfgpu_magic.ground.units import MIB, rounded
 from tfgpu_magic.policy import arguments
@@ -64,7 +64,7 @@ class Pick(Choice):
         return Visible(tuple(gpus))
 
     def easier(self, gpus: Sequence[GpuRef]) -> Iterator[Choice]:
-        """Give picks without the needed amount, and of fewer GPUs; where there is no GPU, `visible none`."""
+        """Yield picks without the needed amount, and of fewer GPUs; without a GPU, `visible none`."""
         if not gpus:
             yield Visible(())
             return
@@ -74,7 +74,7 @@ class Pick(Choice):
 
     def _needed(self, gpu: Gpu) -> int:
         """Return the bytes that must be free: what is needed, and the context that comes with it."""
-        return (0 if self.need is None else amount_bytes(self.need, gpu.most or 0)) + context_bytes(gpu.total or 0)
+        return (0 if self.need is None else amount_bytes(self.need, gpu.capacity or 0)) + context_bytes(gpu.total or 0)
 
     def _too_few(self, enough: int, given: Sequence[Gpu], bound: Message | None) -> Refused:
         """Return the error for more GPUs than have so much free, among those that this process may have."""
@@ -86,7 +86,7 @@ class Pick(Choice):
         for gpu in given:
             figure = gpu.error if gpu.free is None else f"{rounded(gpu.free)} free"
             lines.append(msg("  GPU {gpu}: {figure}", gpu=gpu.label, figure=figure))
-        return Refused(in_lines([*lines, bound and msg("  {bound}", bound=bound)]))
+        return Refused(join_lines([*lines, bound and msg("  {bound}", bound=bound)]))
 
 
 def _freest(gpus: Sequence[Gpu], claims: Mapping[str, float]) -> Gpu:

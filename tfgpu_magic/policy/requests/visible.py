@@ -47,7 +47,7 @@ class Visible(Choice):
         return bool(self.gpus)
 
     def easier(self, gpus: Sequence[GpuRef]) -> Iterator[Visible]:
-        """Give the choice of these GPUs."""
+        """Yield the choice of these GPUs."""
         yield Visible(tuple(gpus))
 
     def among(self, is_there: Callable[[GpuRef], bool]) -> Visible | None:

@@ -35,7 +35,7 @@ _NEEDED = ("jupyterlab", "ipykernel", "tensorflow")
 
 
 def check() -> None:
-    """Tell whether the tour can be shown.
+    """Return whether the tour can be shown.
 
     Raises:
         TfGpuError: a package that it needs is not installed here.
@@ -93,7 +93,7 @@ def _copy_notebooks(folder: Path) -> None:
 
 
 def _open_panel(home: Path) -> None:
-    """Let JupyterLab begin as one who has opened the panel left it."""
+    """Write a workspace in which the panel is open, for JupyterLab to begin with."""
     left = {"collapsed": False, "visible": True, "current": _PANEL, "widgets": [_PANEL]}
     layout = {"left": left, "relativeSizes": [0.24, 0.76, 0]}
     # The first start would ask whether to fetch Jupyter's news, in front of the tour.

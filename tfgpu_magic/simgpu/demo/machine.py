@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from itertools import cycle
 
 from tfgpu_magic.errors import SimulatorError
-from tfgpu_magic.ground.host import SIMULATED_USER
+from tfgpu_magic.ground.process_kind import SIMULATED_USER
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.neighbours import Holder
 
@@ -24,14 +24,14 @@ _MOVES = ("12GiB", "10GiB", "8GiB", "9GiB", "11GiB")
 
 
 @contextmanager
-def simulated(*, moving: bool = False) -> Iterator[Machine]:
+def simulated_machine(*, moving: bool = False) -> Iterator[Machine]:
     """Make the simulated machine, and its neighbours: a notebook of one's own, and somebody else's program.
 
     Args:
         moving: whether the other program takes memory and gives it back, as long as this goes on.
     """
     with Machine.create("4x16GiB") as machine, ExitStack() as stack, _variable(SIMULATED_USER, OTHER):
-        with named("train.ipynb"):
+        with as_notebook("train.ipynb"):
             machine.add_neighbour("9GiB@1", name=KERNEL)
         other = machine.add_foreign("12GiB@2")
         if moving:
@@ -55,8 +55,8 @@ KERNEL = "python -m ipykernel_launcher -f kernel-1.json"
 """A command line by which a process passes for a kernel."""
 
 
-def named(name: str) -> AbstractContextManager[None]:
-    """Let what is started here pass for what a notebook started: Jupyter Server gives its kernel this variable."""
+def as_notebook(name: str) -> AbstractContextManager[None]:
+    """Set the variable that Jupyter Server sets for a kernel, so that programs started here count as a notebook's."""
     return _variable("JPY_SESSION_NAME", name)
 
 

@@ -15,18 +15,17 @@ def main(tf: Any) -> None:
     """Print what this TensorFlow finds, and exit at once: its own end takes a second."""
     build = tf.sysconfig.get_build_info()
     listed = [int(gpu.name.rpartition(":")[2]) for gpu in tf.config.list_physical_devices("GPU")]
-    shown = cuda.shown()
+    shown = cuda.visible_gpus()
     found = {
         "version": tf.__version__,
         "cuda": build.get("cuda_version"),
         "cudnn": build.get("cudnn_version"),
         "gpus": [shown[ordinal] for ordinal in listed],
-        "libraries": sorted(_loaded(Path("/proc/self/maps").read_text(errors="replace"))),
+        "libraries": sorted(_loaded_libraries(Path("/proc/self/maps").read_text(errors="replace"))),
     }
     print(json.dumps(found), flush=True)
     os._exit(0)
 
 
-def _loaded(maps: str) -> set[str]:
-    """Return the names of NVIDIA's libraries among the files that are mapped: ``cudart`` of ``libcudart.so.12``."""
+def _loaded_libraries(maps: str) -> set[str]:
     return set(re.findall(r"/lib(cu\w+)\.so(?:\.[\d.]*)?$", maps, re.MULTILINE))

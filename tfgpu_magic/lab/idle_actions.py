@@ -18,13 +18,13 @@ from tfgpu_magic import policy
 from tfgpu_magic.errors import MonitorError, PolicyError
 from tfgpu_magic.ground.rows import NOT_REPORTED
 from tfgpu_magic.ground.units import rounded
-from tfgpu_magic.lab import file
-from tfgpu_magic.lab.ladder import Action, IdleLook, IdleState, Rule, rule_of, step, trouble
-from tfgpu_magic.machine.owners.pids import began, descendants, is_call
+from tfgpu_magic.lab import admin_file
+from tfgpu_magic.lab.idle_policy import Action, IdleReading, IdleState, Rule, rule_of, step, trouble
+from tfgpu_magic.machine.owners.pids import descendants, is_call, start_time
 from tfgpu_magic.machine.see import Watch
 from tfgpu_magic.parking.other_notebooks import ask_to_park
 from tfgpu_magic.policy.settings import REMOVED, removed
-from tfgpu_magic.server.actions import IdleHandler, within
+from tfgpu_magic.server.actions import IdleHandler, run_within
 from tfgpu_magic.server.extensions import Extension, Served
 from tfgpu_magic.server.job_thread import JobThread
 from tfgpu_magic.tell.fetch import Watcher
@@ -58,7 +58,7 @@ class _UnseenError(Exception):
     """What has to be seen is not."""
 
 
-class KernelLook(NamedTuple):
+class KernelReading(NamedTuple):
     """What a look has found of a kernel.
 
     Attributes:
@@ -85,11 +85,11 @@ class KernelLook(NamedTuple):
 class IdleKernel(NamedTuple):
     """What is kept of a kernel, with what was found last."""
 
-    found: KernelLook
+    found: KernelReading
     kept: IdleState
 
 
-_Seen: TypeAlias = "tuple[Rule, dict[str, KernelLook]]"
+_Seen: TypeAlias = "tuple[Rule, dict[str, KernelReading]]"
 """The hours, and what was found of each kernel."""
 
 
@@ -100,9 +100,9 @@ class Lab(Extension):
         """Begin with the idle steps, if the administrator's file has a table `[idle]`, as in `Extension`."""
         with contextlib.suppress(PolicyError):
             for name in REMOVED:
-                if file.table(name) is not None:
+                if admin_file.table(name) is not None:
                     server.log.error("tfgpu_magic: %s", removed(name, str(policy.FILE)))
-            if file.table("idle") is None:
+            if admin_file.table("idle") is None:
                 return super().serve(kernels, server)
         steps = IdleSteps(kernels, server.log, every=LOOK_EVERY)
         with contextlib.suppress(PolicyError):  # a look logs that
@@ -138,14 +138,14 @@ class IdleSteps:
         while True:
             await asyncio.sleep(self._every)
             try:
-                await self.look()
+                await self.check()
                 self._complain("")
             except (PolicyError, _UnseenError) as error:
                 self._complain(str(error))
             except Exception as error:  # of managers of any make; the next look may do
                 self._complain(f"{type(error).__name__}: {error}")
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Look, and do what is due.
 
         Raises:
@@ -156,7 +156,7 @@ class IdleSteps:
             raise _UnseenError("this machine's processes cannot be read")
         # Of a kernel that the server has not started here itself it does not see the work.
         notebooks = {pid: one for pid, one in (await self._kernels.notebooks()).items() if pid > 0}
-        looking = self._looking = self._worker.do(partial(self._see, notebooks))
+        looking = self._looking = self._worker.do(partial(self._read_board, notebooks))
         await asyncio.wait({looking}, timeout=LOOK_TIMEOUT)
         if not looking.done():
             return
@@ -164,9 +164,11 @@ class IdleSteps:
             self._rule, found = looking.result()
         except Exception:
             for key, line in self._lines.items():
-                self._lines[key] = line._replace(kept=step(self._rule, IdleLook(self._every, None, None), line.kept)[1])
+                self._lines[key] = line._replace(
+                    kept=step(self._rule, IdleReading(self._every, None, None), line.kept)[1]
+                )
             raise
-        stepped = {key: self._stepped(key, one) for key, one in found.items()}
+        stepped = {key: self._next_action(key, one) for key, one in found.items()}
         self._lines, failed = {key: line for key, (_, line) in stepped.items()}, None
         for key, (action, line) in stepped.items():
             try:
@@ -178,18 +180,18 @@ class IdleSteps:
 
     def read(self) -> dict[str, Any]:
         """Return what is known of the server's notebooks, as its pages get it; times in seconds."""
-        return {"notebooks": [_told(line, self._rule) for line in self._lines.values()]}
+        return {"notebooks": [_as_json(line, self._rule) for line in self._lines.values()]}
 
-    def shown(self) -> None:
+    def note_shown(self) -> None:
         """Note that a page in sight asks: its user is told, and the hours to the next step begin."""
         for key, line in self._lines.items():
-            self._lines[key] = line._replace(kept=line.kept.shown())
+            self._lines[key] = line._replace(kept=line.kept.after_shown())
 
-    def not_today(self, pid: int, kernel: object) -> bool:
+    def put_off(self, pid: int, kernel: object) -> bool:
         """Put all steps of a kernel off; tell whether it is one that its owner was told of, and had not put off."""
         for key, line in self._lines.items():
             if line.found.pid == pid and line.found.notebook.kernel == kernel:
-                kept = line.kept.not_today()
+                kept = line.kept.after_put_off()
                 self._lines[key] = line._replace(kept=kept)
                 return kept != line.kept
         return False
@@ -198,21 +200,21 @@ class IdleSteps:
         """Close the board."""
         self._worker.close(self._watcher.close)
 
-    def _see(self, notebooks: Mapping[int, Notebook]) -> _Seen:
-        """Return what is found; raise what `look` does."""
+    def _read_board(self, notebooks: Mapping[int, Notebook]) -> _Seen:
+        """Return what is found; raise what `check` does."""
         rule = self.read_rule()
         if not notebooks:  # nobody is to be told, and no GPU is kept awake
             return rule, {}
-        table = self._watcher.see(notebooks)
+        table = self._watcher.read(notebooks)
         if why := trouble(table):
             raise _UnseenError(why)
         found = {}
         for pid, notebook in notebooks.items():
             with contextlib.suppress(psutil.Error, OSError):  # it has ended
-                found[f"{notebook.kernel} {pid} {began(pid)}"] = _found(pid, notebook, table)
+                found[f"{notebook.kernel} {pid} {start_time(pid)}"] = _read_kernel(pid, notebook, table)
         return rule, found
 
-    def _stepped(self, key: str, found: KernelLook) -> tuple[Action, IdleKernel]:
+    def _next_action(self, key: str, found: KernelReading) -> tuple[Action, IdleKernel]:
         """Go on with a kernel: any difference to the look before is use."""
         line, used = self._lines.get(key), found.used
         if line is None:
@@ -224,7 +226,7 @@ class IdleSteps:
         elif found.mark != line.found.mark or abs(found.cpu - line.found.cpu) > AT_WORK * self._every:
             used = True
         kept = line.kept if line else IdleState()
-        action, kept = step(_its(self._rule, found), IdleLook(self._every, found.held, used), kept)
+        action, kept = step(_rule(self._rule, found), IdleReading(self._every, found.held, used), kept)
         return action, IdleKernel(found, kept)
 
     async def _act(self, action: Action, key: str, line: IdleKernel) -> None:
@@ -234,13 +236,13 @@ class IdleSteps:
         found, told = line.found, self._log.warning
         what = f"tfgpu_magic: {found.notebook.title} holds {rounded(found.held)} of GPU memory without use"
         if action == "tell":
-            told("%s since %s. %s", what, _hours(line.kept.idle), _announced(line.kept.due(_its(self._rule, found))))
-        elif not (await self._kernels.unchanged(found.notebook, found.pid) and self._lines[key] is line):
+            told("%s since %s. %s", what, _hours(line.kept.idle), _warning(line.kept.due(_rule(self._rule, found))))
+        elif not (await self._kernels.is_unchanged(found.notebook, found.pid) and self._lines[key] is line):
             if action == "park":  # it is asked at a later look
                 later = self._lines[key]
                 self._lines[key] = later._replace(kept=later.kept._replace(asked=False))
         elif action == "park":
-            refused = await _refused(found.parks)
+            refused = await _ask_to_park(found.parks)
             became = f"it was not parked. {refused}" if refused else "it was parked, by the administrator's file"
             later = self._lines[key]  # its owner may have put it off meanwhile
             self._lines[key] = later._replace(found=later.found._replace(mark=""))
@@ -251,9 +253,9 @@ class IdleSteps:
 
     def read_rule(self) -> Rule:
         """Return the hours by the file, and log, once, what the file itself keeps from being parked."""
-        table = file.table("idle")
-        rule = Rule() if table is None else rule_of(table, file.own_groups())
-        why = file.not_parked() if rule.park < math.inf else ""
+        table = admin_file.table("idle")
+        rule = Rule() if table is None else rule_of(table, admin_file.own_groups())
+        why = admin_file.why_not_parked() if rule.park < math.inf else ""
         if why not in ("", self._not_parked):
             self._log.warning("tfgpu_magic: %s", why)
         self._not_parked = why
@@ -265,7 +267,7 @@ class IdleSteps:
         self._flaw = flaw
 
 
-def _found(pid: int, served: Notebook, table: Table) -> KernelLook:
+def _read_kernel(pid: int, served: Notebook, table: Table) -> KernelReading:
     """Return what is found of a kernel."""
     notebooks = [(row, row.owner.notebook) for row in table.processes]
     rows = [row for row, notebook in notebooks if notebook and notebook.kernel == served.kernel]
@@ -278,7 +280,7 @@ def _found(pid: int, served: Notebook, table: Table) -> KernelLook:
     busy = any(row.process.utilisation or row.owner.call for row in rows)
     works = known.state in AT_WORK_STATES or busy or any(map(is_call, pids))
     unknown = known.state != "idle" or any(row.process.unused is None for row in rows)
-    return KernelLook(
+    return KernelReading(
         notebook=served,
         pid=pid,
         parks=0 if parked else next(reporting, 0),
@@ -299,8 +301,8 @@ def _cpu(*pids: int) -> float:
     return seconds
 
 
-def _told(line: IdleKernel, rule: Rule) -> dict[str, Any]:
-    """Return what is known of a notebook, for its owner's pages."""
+def _as_json(line: IdleKernel, rule: Rule) -> dict[str, Any]:
+    """Return a notebook's idle state as JSON, for its owner's pages."""
     (notebook, pid, _, held, *_), kept = line
     return {
         "kernel": notebook.kernel,
@@ -310,28 +312,26 @@ def _told(line: IdleKernel, rule: Rule) -> dict[str, Any]:
         "held": held,
         "idle": kept.idle,
         "told": None if kept.told is None else kept.idle - kept.told,
-        "due": kept.due(_its(rule, line.found)),
+        "due": kept.due(_rule(rule, line.found)),
         "rests": kept.rests,
         "put_off": kept.put_off,
     }
 
 
-def _its(rule: Rule, found: KernelLook) -> Rule:
-    """Return a kernel's rule: without parking, if it cannot be asked to park itself, or is parked."""
+def _rule(rule: Rule, found: KernelReading) -> Rule:
     return rule if found.parks else rule._replace(park=math.inf)
 
 
-async def _refused(pid: int) -> str:
+async def _ask_to_park(pid: int) -> str:
     """Ask a kernel's process to park itself, and return why it does not; empty if it is parked."""
     try:
-        outcome = await within(PARK_TIMEOUT, partial(ask_to_park, pid))
+        outcome = await run_within(PARK_TIMEOUT, partial(ask_to_park, pid))
     except MonitorError as error:
         return str(error)
     return "" if outcome.parked else " ".join(map(str, outcome.lines))
 
 
-def _announced(due: Mapping[str, float]) -> str:
-    """Return what will be done, as sentences."""
+def _warning(due: Mapping[str, float]) -> str:
     says = {"park": "It will be parked", "stop": "Once a page in sight has told its owner, it will be shut down"}
     said = [f"{says[step]} after {_hours(time)} more" for step, time in due.items()]
     return ". ".join(said) or "Nothing will be done about it"

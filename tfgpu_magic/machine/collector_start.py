@@ -14,7 +14,7 @@ import time
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.ground.child_process import ChildProcess, nvml_path
-from tfgpu_magic.ground.host import SIMULATED
+from tfgpu_magic.ground.process_kind import SIMULATED
 from tfgpu_magic.machine.board.directory import BoardDirectory
 from tfgpu_magic.machine.board.viewers import ASKED, LIBRARIES, LINGER, LOCK, PROCESS_NAME, READING_TIMEOUT
 
@@ -72,7 +72,7 @@ class Start(ChildProcess):
         return (self._answer[0].splitlines() or [""])[-1] if self._answer else ""
 
     @property
-    def trouble(self) -> str:
+    def failure(self) -> str:
         """Why it cannot publish; empty as long as it has not ended, and if it can."""
         return self._answer[1] if self._answer else ""
 
@@ -103,7 +103,7 @@ def start(place: BoardDirectory | None) -> Start:
     return latest
 
 
-def ask() -> None:
+def prefetch() -> None:
     """Begin to read the GPUs where nobody does, for a `see.snapshot` that will soon be wanted."""
     with contextlib.suppress(MonitorError, OSError), BoardDirectory() as place:
         if not is_taken(place):
@@ -113,7 +113,7 @@ def ask() -> None:
 
 def is_pending() -> bool:
     """Return whether the collector that was started last for a snapshot has not answered yet."""
-    return latest is not None and not latest.done
+    return latest is not None and not latest.has_ended
 
 
 def is_taken(place: BoardDirectory) -> bool:

@@ -29,7 +29,7 @@ def table(name: str) -> Any:
         raise PolicyError(f"{policy.FILE} cannot be read: {type(error).__name__}: {error}.") from error
 
 
-def not_parked() -> str:
+def why_not_parked() -> str:
     """Return that the file's own ceiling or policy for this user keeps TensorFlow from being parked; empty if not."""
     given = settings.of_file()
     words, _ = given.policy or ("", "")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType
 
-Host: TypeAlias = Literal["kernel", "session", "cell", "program"]
+ProcessKind: TypeAlias = Literal["kernel", "session", "cell", "program"]
 """What a process can be; only a kernel has a notebook, a menu to restart it from, and a server that can do so."""
 
 SIMULATED = "TFGPU_SIMGPU"
@@ -25,7 +25,7 @@ in_worker = False
 """Whether this is the worker process of an isolated call; it sets this itself."""
 
 caller = ""
-"""The word for what called it, as `here` has it there; a worker sets this itself."""
+"""The word for what called it, as `noun` has it there; a worker sets this itself."""
 
 quiet_comms: set[str] = set()
 """The ids of comms whose pages send by themselves, as those of the live table do: a message of theirs is no use."""
@@ -34,7 +34,7 @@ announce: Callable[[], object] = bool
 """Has this process report, if it does, to those who view it; what reports sets this itself."""
 
 
-class Waits(NamedTuple):
+class RoomWait(NamedTuple):
     """A process's wait for room on GPUs.
 
     Attributes:
@@ -54,7 +54,7 @@ class Waits(NamedTuple):
     any_gpu: bool = False
 
 
-waits: Waits | None = None
+room_wait: RoomWait | None = None
 """This process's wait for room, as its report has it; `engine.room` sets it."""
 
 preload: list[str] = []
@@ -66,7 +66,7 @@ def shell() -> Any:
     return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
 
 
-def host() -> Host:
+def process_kind() -> ProcessKind:
     """Return what this process is; IPython is not imported for it."""
     here = shell()
     if here is None:
@@ -76,9 +76,9 @@ def host() -> Host:
     return "kernel" if hasattr(here, "kernel") else "session"
 
 
-def here() -> str:
+def noun() -> str:
     """Return the word for this process in texts for the user, for whom a kernel is "this notebook"."""
-    what = host()
+    what = process_kind()
     return "notebook" if what == "kernel" else what
 
 
@@ -87,13 +87,13 @@ def magics(shell: Any) -> Any:
     return shell.magics_manager.registry.get("TfGpuMagics")
 
 
-def starting(shell: Any) -> bool:
-    """Tell whether a shell is that of a kernel that starts, and has no cell yet below which to show anything."""
+def is_starting(shell: Any) -> bool:
+    """Return whether a shell is that of a kernel that starts, and has no cell yet below which to show anything."""
     return hasattr(shell, "kernel") and not getattr(shell, "parent_header", None)
 
 
 def in_cell() -> bool:
-    """Tell whether this is called in a cell of which IPython tells the end: not in a silent one, nor at a start."""
+    """Return whether this is called in a cell of which IPython tells the end: not in a silent one, nor at a start."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == "run_cell_async" and not frame.f_locals.get("silent"):
@@ -127,19 +127,19 @@ class CellWatch:
 
     def start(self) -> None:
         """Watch the cells, from the end of the one that runs on."""
-        self._shell.events.register("pre_run_cell", self._before)
-        self._shell.events.register("post_run_cell", self._after)
+        self._shell.events.register("pre_run_cell", self._before_cell)
+        self._shell.events.register("post_run_cell", self._after_cell)
 
     def stop(self) -> None:
         """Watch no more."""
         with contextlib.suppress(ValueError):  # it was not started
-            self._shell.events.unregister("pre_run_cell", self._before)
-            self._shell.events.unregister("post_run_cell", self._after)
+            self._shell.events.unregister("pre_run_cell", self._before_cell)
+            self._shell.events.unregister("post_run_cell", self._after_cell)
 
-    def _before(self, info: Any) -> None:
+    def _before_cell(self, info: Any) -> None:
         """Called before a cell, with IPython's `ExecutionInfo`."""
 
-    def _after(self, result: Any) -> None:
+    def _after_cell(self, result: Any) -> None:
         """Called after it, with its `ExecutionResult`; ipykernel has None of a cell interrupted while it awaited."""
 
 
@@ -159,17 +159,17 @@ class RunWatch(CellWatch):
     def _running(self) -> bool:
         return bool(self._cells)
 
-    def _before(self, _: Any) -> None:
+    def _before_cell(self, _: Any) -> None:
         self._cells.append(None)
-        self._turned()
+        self._cells_changed()
 
-    def _after(self, result: Any) -> None:
+    def _after_cell(self, result: Any) -> None:
         if result is not None and not (result.info.raw_cell or "").strip():
             return  # IPython tells the end of an empty cell, and not its beginning
         del self._cells[-1:]  # there is none where the cell that starts the watch has begun before it
-        self._turned()
+        self._cells_changed()
 
-    def _turned(self) -> None:
+    def _cells_changed(self) -> None:
         """Called when a cell has begun or ended."""
 
 
@@ -193,7 +193,7 @@ class UseWatch(RunWatch):
         kernel = self._shell.kernel
         parent = kernel.get_parent("shell") if hasattr(kernel, "get_parent") else {}
         if parent.get("content", {}).get("comm_id") not in quiet_comms:
-            self._used()
+            self._note_use()
 
-    def _used(self) -> None:
+    def _note_use(self) -> None:
         """Called at any use."""

@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.ground.units import BINARY, seconds
+from tfgpu_magic.ground.units import BINARY, parse_seconds
 
 if TYPE_CHECKING:
     from tfgpu_magic.ground.rows import Table
@@ -36,7 +36,7 @@ class Rule(NamedTuple):
     stop: float = math.inf
 
 
-class IdleLook(NamedTuple):
+class IdleReading(NamedTuple):
     """What a look has seen of a notebook.
 
     Attributes:
@@ -75,18 +75,18 @@ class IdleState(NamedTuple):
         left = {"park": math.inf if self.asked else rule.park - self.idle, "stop": rule.stop - rule.notify - since}
         return {step: max(0.0, time) + self.rests for step, time in left.items() if time < math.inf}
 
-    def shown(self) -> IdleState:
+    def after_shown(self) -> IdleState:
         """Return it after a page in sight was answered; unchanged if there is nothing to tell, or nothing new."""
         news = self.notify and self.told is None
         return self._replace(told=self.idle) if news else self
 
-    def not_today(self) -> IdleState:
+    def after_put_off(self) -> IdleState:
         """Return it with all steps put off; unchanged if its owner was not told, or has said so before."""
         put_off = self.told is not None and not self.put_off
         return self._replace(rests=NOT_TODAY, put_off=True) if put_off else self
 
 
-def step(rule: Rule, now: IdleLook, kept: IdleState) -> tuple[Action, IdleState]:
+def step(rule: Rule, now: IdleReading, kept: IdleState) -> tuple[Action, IdleState]:
     """Go on to a look, and return what is to be done, and what is to be kept.
 
     Any use begins anew, and nothing is done or counted while anything is unknown. Parking loses nothing, and waits for
@@ -174,6 +174,6 @@ def _time(value: Any, where: str) -> float:
     if not isinstance(value, str):
         raise PolicyError(f'{where} is {value!r}. Write "2h", "30m" or "{NEVER}".')
     try:
-        return seconds(value)
+        return parse_seconds(value)
     except PolicyError as error:
         raise PolicyError(f"{where}: {error}") from None
