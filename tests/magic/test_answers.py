@@ -86,8 +86,8 @@ def test_a_mistake_is_told_in_a_sentence_without_a_traceback_and_stops_the_run(
 
 
 SCENES = {
-    "an answer is seen also in a loop": Cells(("for _ in range(2):\n    %tf_gpu limit 1GiB", "waits for")),
-    "and amid a cell": Cells(("%tf_gpu limit 1GiB\nx = 1", "`limit 1GiB` waits for")),
+    "an answer is seen also in a loop": Cells(("for _ in range(2):\n    %tf_gpu limit 1GiB", "takes effect when")),
+    "and amid a cell": Cells(("%tf_gpu limit 1GiB\nx = 1", "`limit 1GiB` takes effect when")),
     "to drop all can be planned": Cells("%tf_gpu growth", ("%tf_gpu plan default", "`default` would do this:")),
 }
 

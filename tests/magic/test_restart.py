@@ -90,11 +90,11 @@ def test_a_server_without_authentication_restarts_it_too_and_what_was_dropped_be
         policy = execute(client, "from tfgpu_magic.engine import engine; print(engine.current().asked)").strip()
         client.stop_channels()
 
-    assert "after the restart, `limit 0=2GiB` waits for" in first
+    assert "after the restart, `limit 0=2GiB` takes effect when TensorFlow is imported" in first
     assert policy == "limit 0=2GiB"
     # One truth: what waits is not said to be in force.
     assert "In force" not in status
-    assert "waits for" in status
+    assert "takes effect when" in status
 
 
 def test_where_the_first_cell_sets_the_same_policy_its_line_alone_answers(server: Server, kernel: str) -> None:

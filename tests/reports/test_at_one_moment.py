@@ -17,7 +17,7 @@ machine = machine_of("1x16GiB")
 
 POINTS = {"deciding": ("engine.other_processes", "_beside"), "applying": ("engine.enforcement", "enforce")}
 """Where a notebook is held: it has read what others claim, and has not decided; or it has, and has not applied it."""
-WAITING = "claims.ledger", "_lock"
+WAITING = "claims.ledger", "_lock_byte"
 """Where the other one is, for a moment: it has read the GPUs, and goes for the ledger's lock."""
 HOLD = """
 import importlib, pathlib
