@@ -114,6 +114,8 @@ class Wait:
             Refused: it has taken as long as it may.
         """
         before, gpus, now = self._waits, tuple(why.retryable), time.time()
+        if before is None:
+            self._begun = time.monotonic()
         waits = before or RoomWait(since=now, until=None if self.limit is None else now + self.limit)
         left = TRY_EVERY if self.limit is None else self._begun + self.limit - time.monotonic()
         if before is None or gpus != before.gpus:
