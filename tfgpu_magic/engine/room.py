@@ -92,7 +92,7 @@ class Wait:
         self.limit, self._show = limit, show or display.show_now
         self._job, self._live, self._any_gpu = job, display.live and not job, any_gpu
         self._waits: RoomWait | None = None
-        self._begun = time.monotonic()
+        self._begun = 0.0
 
     def __enter__(self) -> Self:
         return self
