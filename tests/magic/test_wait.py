@@ -62,7 +62,7 @@ def status(machine: Machine) -> str:
 
 
 def waiting(machine: Machine) -> set[str]:
-    return set(re.findall(r"(\w+)\.ipynb[^\n0]*\n +waits for \d+\.\d GiB until \d\d:\d\d\n", status(machine)))
+    return set(re.findall(r"(\w+)\.ipynb[^\n0]*\n +waits for (?:\d+\.\d GiB|room) until \d\d:\d\d\n", status(machine)))
 
 
 def test_who_came_first_goes_first_also_before_one_for_whom_there_is_room(
@@ -238,7 +238,7 @@ def test_a_wait_is_for_each_gpu_on_which_there_could_be_room(
     full = (Gpu(index=n, uuid=f"GPU-{n}", name="A GPU", total=8 * GIB, free=0) for n in range(2))
     snapshot = Snapshot(time=time.time(), gpus=tuple(full))
 
-    found = engine._attainable(parse(words), frameworks(words), snapshot, engine.anew(snapshot))
+    found = engine.attainable(parse(words), frameworks(words), snapshot, engine.anew(snapshot))
 
     assert list(found) == gpus
     assert {size and size <= 4 * GIB for size in found.values()} <= {True}

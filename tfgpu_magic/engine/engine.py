@@ -107,7 +107,7 @@ def in_time(
             return attempt()
         by, snapshot = _wait(asked, wait), see()  # a mistake is told also if there is room
         process = _with_frameworks(frameworks, RUNTIME.observe(snapshot.gpus))
-        gpus = _attainable(asked, frameworks, snapshot, process)
+        gpus = attainable(asked, frameworks, snapshot, process)
         if not gpus:
             return attempt()
         return room.wait_for(attempt, lambda: _plan_now(asked, frameworks, see(), waits=True), gpus, by)
@@ -123,7 +123,7 @@ def _wait(asked: Policy, limit: float | str) -> room.Wait:
     return room.Wait(units.parse_seconds(limit), any_gpu=asked.choice is not None and asked.choice.picks)
 
 
-def _in_reach(late: TooLate, asked: Policy, frameworks: Frameworks, see: _See) -> Refused:
+def _in_reach(late: TooLate, asked: Policy, frameworks: Frameworks, see: _See) -> TooLate:
     """Return the error for a policy for which it is too late; if a restart would not do, that for the nearest one."""
     try:
         foresee(str(asked), frameworks, see=see)
@@ -133,8 +133,8 @@ def _in_reach(late: TooLate, asked: Policy, frameworks: Frameworks, see: _See) -
                 plan(way.words, frameworks=frameworks, see=see)
             except TooLate as error:
                 why = join_lines([late.reason.without_next, refused.reason.without_next])
-                return Refused(why.with_next(error.reason.ways), verdict=None)
-        return refused
+                return TooLate(why.with_next(error.reason.ways), verdict=None)
+        return TooLate(refused.reason, verdict=refused.verdict)
     return late
 
 
@@ -173,7 +173,7 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: _See = l
 
     now, asked = see(), parser.parse(policy)
     process, intended = anew(now), enforcement.policy_of(current())
-    gpus = partial(_attainable, asked, frameworks, now, _with_frameworks(frameworks, process))
+    gpus = partial(attainable, asked, frameworks, now, _with_frameworks(frameworks, process))
     if wait:
         attempt = partial(foresee, policy, frameworks, see=see)
         return room.wait_for(attempt, attempt, gpus(), _wait(asked, wait))
@@ -359,7 +359,7 @@ def _plan_now(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, *, wait
     names = partial(other_processes.names, snapshot, process.promises)
     made = _plan(asked, frameworks, snapshot, process, names)
     if waits and (passed := promises.notes(made.devices, process.promises, names)):
-        raise Refused(join_lines(passed), retryable=_attainable(asked, frameworks, snapshot, process))
+        raise Refused(join_lines(passed), retryable=attainable(asked, frameworks, snapshot, process))
     return made
 
 
@@ -369,11 +369,11 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, process: Pr
         return decide(asked, snapshot, _with_what_waits(process, snapshot), names, frameworks=frameworks)
     except Refused as error:
         if not isinstance(error, TooLate):
-            error.retryable = _attainable(asked, frameworks, snapshot, process)
+            error.retryable = attainable(asked, frameworks, snapshot, process)
         raise
 
 
-def _attainable(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, process: ProcessState) -> Room:
+def attainable(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, process: ProcessState) -> Room:
     """Return the GPUs on which a policy could be had if other processes held nothing, as `Refused.retryable`.
 
     They are none if the policy is in force already.

@@ -22,7 +22,7 @@ from tfgpu_magic.claims.ledger import LEDGER, ClaimLedger
 from tfgpu_magic.engine import engine
 from tfgpu_magic.engine.other_processes import ProcessNames, Unnamed, names
 from tfgpu_magic.engine.room import Wait, is_first
-from tfgpu_magic.errors import NOT_STARTED, Refused
+from tfgpu_magic.errors import NOT_STARTED, Refused, TooLate
 from tfgpu_magic.ground import process_kind
 from tfgpu_magic.ground.message import Message, join_lines, msg, paragraph
 from tfgpu_magic.ground.snapshot import Snapshot
@@ -116,6 +116,9 @@ class LeaseRequest:
             try:
                 yield here, self.devices(here, snapshot)
             except Refused as error:
+                if self.wait.limit is not None and not isinstance(error, TooLate):
+                    asked, anew = here.then(self.policy), engine.anew(snapshot)
+                    error.retryable = engine.attainable(asked, "tensorflow", snapshot, anew)
                 yield here, error
 
 
@@ -223,6 +226,8 @@ class Leases:
         """
         together = here.then(request.policy)
         if isinstance(devices, Refused):
+            if devices.retryable:
+                is_first(state, request.number, devices.retryable)  # who comes later waits behind it
             raise devices
         if devices is None:
             state.drop(request.number)
