@@ -78,7 +78,7 @@ def test_a_refused_line_can_wait_instead_until_its_row_ends_that_or_there_is_roo
 
     def waiting() -> bool:
         row = panel.row("queue.ipynb")
-        return row is not None and "waits for room since" in row.detail
+        return row is not None and "waits for " in row.detail
 
     soon(waiting)
     shot(page, "waits")

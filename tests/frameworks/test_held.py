@@ -47,7 +47,7 @@ TAKES_NO_LIMIT = "torch.cuda.get_per_process_memory_fraction = lambda _: 1 / 0"
 DIVIDE = """[tf.config.set_logical_device_configuration(
     gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=512)]
 ) for gpu in tf.config.list_physical_devices('GPU')]"""
-TENSORFLOW_REJECTS = "import tfgpu_magic.frameworks.tensorflow.devices as d; d.write = lambda *_: 1 / 0"
+TENSORFLOW_REJECTS = "import tfgpu_magic.frameworks.tensorflow.devices as d; d.write_settings = lambda *_: 1 / 0"
 PYTORCH_REJECTS = "sys.modules['torch'].cuda.set_per_process_memory_fraction = lambda *_: 1 / 0"
 OPTIONS = "os.environ.get('PYTORCH_ALLOC_CONF')"
 PARTS = "[tf.config.get_logical_device_configuration(gpu) for gpu in tf.config.list_physical_devices('GPU')]"
@@ -453,14 +453,14 @@ SCENES = {
         "%tf_gpu limit 2GiB",
         "%config TfGpuMagics.ceiling = 'limit 3GiB' -> so its memory cannot be changed any more. "
         "The ceiling `limit 40%; limit 3GiB` does not hold it. Restart",
-        "%tf_gpu plan -> `limit 2GiB` waits",
+        "%tf_gpu plan -> `limit 2GiB` takes effect when",
         env={"TFGPU_CEILING": "limit 40%"},
         never="%tf_gpu  ",
     ),
     "lowered, JAX awake, a policy": Scene(
         "start_jax()",
         "%config TfGpuMagics.ceiling = 'limit 3GiB'",
-        "%tf_gpu plan -> `limit 2GiB` waits",
+        "%tf_gpu plan -> `limit 2GiB` takes effect when",
         env={"TFGPU_POLICY": "limit 2GiB"},
     ),
     "lowered, TensorFlow awake": Scene(
@@ -488,7 +488,7 @@ SCENES = {
     "a policy of the session": Scene(
         "import torch", "%config TfGpuMagics.policy = 'limit 2GiB' -> PyTorch takes up to 2 GiB", f"take(3) -> {CAPPED}"
     ),
-    "a policy of the session for TensorFlow": Scene("%config TfGpuMagics.policy = 'split 2' -> `split 2` waits"),
+    "a policy of the session for TensorFlow": Scene("%config TfGpuMagics.policy = 'split 2' -> `split 2` takes effect"),
     # Keras computes with JAX
     "Keras, lowered": Scene(
         "%gpu limit 4GiB", "%config TfGpuMagics.ceiling = 'limit 2GiB'", f"{SEEN} -> : []", env=KERAS

@@ -199,7 +199,7 @@ def test_what_no_call_could_have_is_refused_at_once(resident: Resident) -> None:
         "2 GPUs for each call cannot be had: there is 1 here.": {"gpus": 2, "policy": "visible 3"},
         "There is no GPU 7 here": {"policy": "visible 7"},
         "more than the 8 GiB it has": {"policy": "limit 9GiB"},
-        "CUDA's context included": {"policy": "limit 3%"},
+        "with CUDA's context in it": {"policy": "limit 3%"},
     }
     texts = resident.run(refused, *says.values())
 

@@ -49,7 +49,7 @@ def test_what_no_policy_makes_possible_is_refused_in_the_words_of_what_was_said(
         told = run(machine, _refused, "limit 40%", imported=False)
 
     assert "The call needs 2 GPUs, and 1 has room for it." in told
-    assert "40% is 2.9 GiB" in told
+    assert "40% of the 7.9 GiB that processes can have is 3.1 GiB" in told
 
 
 def test_where_there_is_no_gpu_none_is_named() -> None:

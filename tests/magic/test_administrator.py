@@ -135,7 +135,7 @@ SCENES = {
     "it holds where words of the user cannot be told to TensorFlow": (
         well,
         Cells(
-            *("%tf_gpu limit 1GiB", failing("frameworks.tensorflow.devices", "write", TODAY_NOT)),
+            *("%tf_gpu limit 1GiB", failing("frameworks.tensorflow.devices", "write_settings", TODAY_NOT)),
             (IMPORT, "`limit 1GiB` is NOT in force: Not applied. TensorFlow did not take it: today not"),
             held(GROWTH, GROWTH),
             env=policy("growth"),
@@ -158,7 +158,7 @@ SCENES = {
     "nor words that wait": (
         well,
         Cells(
-            *("%tf_gpu limit 1GiB", failing("frameworks.tensorflow.devices", "read", "KeyboardInterrupt")),
+            *("%tf_gpu limit 1GiB", failing("frameworks.tensorflow.devices", "read_settings", "KeyboardInterrupt")),
             *((IMPORT, "KeyboardInterrupt"), IMPORT, held("1280", "1280")),
         ),
     ),

@@ -53,7 +53,7 @@ def test_the_third_of_three_times_forty_percent_is_refused(now: dict[str, str]) 
 
 
 def test_what_was_asked_before_a_refusal_still_waits(now: dict[str, str]) -> None:
-    assert now["%tf_gpu plan"].startswith("`pick; limit 25%` waits")
+    assert now["%tf_gpu plan"].startswith("`pick; limit 25%` takes effect when")
 
 
 def test_the_limit_is_in_force_in_the_end(now: dict[str, str]) -> None:

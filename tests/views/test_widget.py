@@ -103,11 +103,11 @@ def test_a_closed_table_is_looked_for_no_more(here: Kernel) -> None:
 HANGS = """
 import threading
 from tfgpu_magic.notebook import widget
-see, go_on, widget.LOOK_TIMEOUT = widget.Watcher.see, threading.Event(), 0.1
+see, go_on, widget.LOOK_TIMEOUT = widget.Watcher.read, threading.Event(), 0.1
 def hang(watcher):
     go_on.wait()
     return see(watcher)
-widget.Watcher.see = hang
+widget.Watcher.read = hang
 """
 FAILS = """
 def fail(*_):
@@ -121,9 +121,9 @@ def test_no_cell_waits_for_a_look_that_hangs_and_what_fails_is_done_again(here: 
     here.run("table = widget.MemoryTable()\ntable.refresh()\nassert 'cannot be read' in table.state['error']")
     here.run("go_on.set()")
     here.until(lambda state: used(state) == 0)
-    here.run(f"{FAILS}\nwidget.Watcher.see = fail")
+    here.run(f"{FAILS}\nwidget.Watcher.read = fail")
     here.until(lambda state: "something is wrong in tfgpu_magic" in state.get("error", ""))
-    here.run("widget.Watcher.see, table.show = see, fail")
+    here.run("widget.Watcher.read, table.show = see, fail")
     here.run("del table.show")  # the drawing, too, is tried again
     here.until(lambda state: used(state) == 0)
 

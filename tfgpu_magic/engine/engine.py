@@ -128,13 +128,14 @@ def _in_reach(late: TooLate, asked: Policy, frameworks: Frameworks, see: _See) -
     try:
         foresee(str(asked), frameworks, see=see)
     except Refused as refused:
+        ways = refused.reason.ways
         for way in refused.tries[:1]:
             try:
                 plan(way.words, frameworks=frameworks, see=see)
             except TooLate as error:
-                why = join_lines([late.reason.without_next, refused.reason.without_next])
-                return TooLate(why.with_next(error.reason.ways), verdict=None)
-        return TooLate(refused.reason, verdict=refused.verdict)
+                ways = error.reason.ways
+        why = join_lines([late.reason.without_next, refused.reason.without_next])
+        return TooLate(why.with_next(ways), verdict=None)
     return late
 
 
