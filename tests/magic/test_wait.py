@@ -118,7 +118,7 @@ def test_an_interrupt_ends_the_wait_with_nothing_applied(machine: Machine, serve
     assert (after, rows, there) == (before, {"one"}, set())
 
 
-LATE = "import tensorflow as tf; x = tf.zeros((5, 2**28)); print('it', 'fits')"
+LATE = "import tensorflow as tf; x = tf.zeros((5, 2**28)); print('it' ' fits')"
 
 
 def test_a_notebook_that_came_late_runs_its_cell_apart_when_there_is_room_by_a_line_of_its_error(
