@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, isFree, restart, send, START, type Connection } from '../src/lab/kernel';
+import { ask, isFree, restart, wake, type Connection } from '../src/lab/kernel';
 
 class Fake {
   status = 'idle';
@@ -124,10 +124,18 @@ test('what the new kernel is asked goes by a connection made after the restart, 
 test('a message that is lost holds nothing up for good', { timeout: 10_000 }, async t => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const { memory, done } = page(lost, lost);
-  const restarting = restart(memory, 'k', fresh => send(fresh, {}, START));
+  const restarting = restart(memory, 'k', wake);
   await new Promise(setImmediate);
   t.mock.timers.tick(61_000);
   await restarting;
+
+  assert.deepEqual(done, ['restarted', 'fresh', 'disposed']);
+});
+
+test('a kernel that ends before it answers was restarted all the same', async () => {
+  const ended = (): object => ({ done: Promise.reject(new Error('Canceled')), dispose: () => undefined });
+  const { memory, done } = page(lost, ended);
+  await restart(memory, 'k', wake);
 
   assert.deepEqual(done, ['restarted', 'fresh', 'disposed']);
 });

@@ -27,6 +27,7 @@ _CLEAR = """() => {
   [...jupyterapp.shell.widgets('main')].forEach(widget => widget.dispose());
   document.querySelectorAll('.Toastify__close-button').forEach(button => button.click());
   delete window.seen;
+  delete window.linked;
 }"""
 
 

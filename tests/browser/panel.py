@@ -32,6 +32,9 @@ _READ = """view => [...view.querySelectorAll('.tfgpu-view-gpu')].flatMap(gpu =>
     detail: row.querySelector('.tfgpu-view-detail')?.textContent ?? '' })))"""
 
 
+_OPEN = "async path => { if (path) await jupyterapp.commands.execute('docmanager:open', { path }); }"
+"""Opens a notebook; nothing is returned, as to copy the command's widget out of the page takes seconds."""
+
 _REVEALED = """async () => {
   await jupyterapp.shell.currentWidget.revealed;
   for (const _ of [1, 2]) await new Promise(requestAnimationFrame);
@@ -107,7 +110,7 @@ def visit(page: Page, scene: Scene, path: str = "") -> None:
     page.set_default_timeout(30_000 * SLACK)
     server, lab = scene.server, scene.application == "jupyterlab"
     if lab and page.url.startswith(f"http://{server.base}lab"):
-        page.evaluate("path => path && jupyterapp.commands.execute('docmanager:open', { path })", path)
+        page.evaluate(_OPEN, path)
     else:
         where = (f"lab/tree/{path}" if lab else f"notebooks/{path}") if path else ("lab" if lab else "tree")
         page.goto(f"http://{server.base}{where}?token={server.token}")

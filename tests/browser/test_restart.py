@@ -20,9 +20,11 @@ def status(page: Page) -> str:
     return str(page.evaluate("jupyterapp.shell.currentWidget.sessionContext.kernelDisplayStatus"))
 
 
-WATCH = """
-jupyterapp.shell.currentWidget.sessionContext.statusChanged.connect((_, status) => (window.seen ??= []).push(status))
-"""
+WATCH = """() => {
+  const { sessionContext } = jupyterapp.shell.currentWidget;
+  sessionContext.statusChanged.connect((_, status) => (window.seen ??= []).push(status));
+  sessionContext.connectionStatusChanged.connect((_, status) => (window.linked = status));
+}"""
 
 
 def is_at_rest(page: Page) -> bool:
@@ -68,7 +70,9 @@ def test_a_notebook_whose_kernel_is_restarted_has_an_idle_one(
     place.locator(".jp-Dialog .jp-mod-warn").click()
     soon(lambda: scene.held(made) == 0)
     soon(lambda: scene.server.call(f"kernels/{made.kernel}")["execution_state"] == "idle")
-    soon(lambda: (elsewhere or page.evaluate("window.seen")) and is_at_rest(page))
+    if not elsewhere:  # the page that restarts a kernel makes its connection anew, before that is over
+        soon(lambda: page.evaluate("window.linked === 'connected' && window.seen"))
+    soon(lambda: is_at_rest(page))
     scene.server.delete(f"api/sessions/{made.session}")
     if elsewhere:
         place.close()

@@ -9,7 +9,7 @@ import { waits } from '../view/row';
 import type { Row } from '../view/wire';
 import { kernelOf, nameOf } from './current';
 import { Asked, ending, endingProcess, SHOWN } from './ending';
-import { restart, send, START } from './kernel';
+import { restart, wake } from './kernel';
 import { rowOf } from './kernel-rows';
 import { post } from './network';
 import type { IGpuMemory } from './tokens';
@@ -108,7 +108,7 @@ export function actions(memory: Omit<IGpuMemory, 'actions' | 'open'>): IGpuMemor
           label: trans.__('Restart'),
           failed: trans.__('The kernel of %1 was not restarted', name)
         };
-        void confirmed(row, ask, () => restart(memory, kernel, fresh => send(fresh, {}, START)));
+        void confirmed(row, ask, () => restart(memory, kernel, wake));
       }
     },
     shutDown(row) {

@@ -144,6 +144,11 @@ export async function send(
   }
 }
 
+/** Send a kernel that has just been restarted a message, by which all pages learn its state; it may end before. */
+export async function wake(kernel: Connection): Promise<void> {
+  await send(kernel, {}, START).catch(() => undefined);
+}
+
 /** What a kernel replies, with the value of the request's expression or the error that it raised. */
 interface Content {
   status: string;
