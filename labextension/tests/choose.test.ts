@@ -311,6 +311,22 @@ test('a busy kernel is asked nothing until it is idle, however often that is', a
   assert.equal(scene.model.ready, 'apply');
 });
 
+test('who applies to a kernel that is busy for long is told, also when it is idle again', async t => {
+  const scene = new Scene(t);
+  await scene.open();
+  scene.status = 'busy';
+  const applying = scene.model.apply();
+  await scene.pass(1.1);
+  const { applied } = await applying;
+  scene.status = 'idle';
+  scene.model.resume();
+  await scene.pass(0.3);
+
+  const { notice, done } = scene.model.state;
+  assert.deepEqual([applied, notice, scene.model.ready], [false, '', 'apply']);
+  assert.equal(done, 'Nothing was changed: the kernel was busy for too long.');
+});
+
 test('all that was printed and noted is said, but for what was shown before', async t => {
   const scene = new Scene(t);
   scene.facts = { plan: { ...PLANNED, outcome: 'fits', notes: [SHARED] } };
@@ -353,8 +369,10 @@ test('a restart whose answer is lost ends, and the kernel, which is idle, is ask
   release();
   await scene.pass(0.3);
 
+  const { notice, done } = scene.model.state;
   assert.ok(!applied);
-  assert.deepEqual([scene.model.state.notice, scene.model.ready], ['', 'apply']);
+  assert.deepEqual([notice, scene.model.ready], ['', 'apply']);
+  assert.equal(done, 'The kernel did not say in time whether this is in force.');
 });
 
 test('who leaves during a restart hears what came of it', async t => {

@@ -122,6 +122,7 @@ export class ChooserModel {
     }
     const kernel = how && this.kernel();
     if (!kernel || !facts) {
+      this.set({ done: how && this.around.kernel() ? this.nothing() : '' });
       return { applied: false, said: this.form.notice };
     }
     this.forget(); // an answer that is under way is about what was before
@@ -135,7 +136,11 @@ export class ChooserModel {
       }
       this.heard(reply, kernel);
       if (reply.kind !== 'answer') {
-        return { applied: false, said: this.excuse(reply) };
+        const said = this.excuse(reply);
+        if (reply.kind === 'busy') {
+          this.set({ done: trans.__('The kernel did not say in time whether this is in force.') });
+        }
+        return { applied: false, said };
       }
       const outcome = reply.facts;
       switch (outcome.outcome) {
@@ -151,7 +156,7 @@ export class ChooserModel {
         default: {
           const said =
             outcome.outcome === 'expired'
-              ? trans.__('Nothing was changed: the kernel was busy for too long.')
+              ? this.nothing()
               : trans.__('Nothing was changed: the kernel is no longer in the state that was shown.');
           await this.load();
           this.set({ done: said });
@@ -219,7 +224,7 @@ export class ChooserModel {
       return null;
     }
     if (reply.kind !== 'answer') {
-      return reply;
+      return reply.kind === 'busy' ? { kind: 'answer', facts: { outcome: 'expired' } } : reply;
     }
     const plan: Outcome = reply.facts.plan ?? { outcome: 'overtaken' };
     if (plan.outcome !== 'late') {
@@ -227,6 +232,11 @@ export class ChooserModel {
     }
     this.set({ notice: trans.__('The kernel is being restarted…') });
     return restart(fresh => ask(fresh, 'resume', [plan.policy, plan.others], START));
+  }
+
+  /** What there is to say where the kernel was asked for nothing, or too late. */
+  private nothing(): string {
+    return this.around.trans.__('Nothing was changed: the kernel was busy for too long.');
   }
 
   /** What there is to say of a policy that was applied; not what was shown of its plan before. */
