@@ -4,7 +4,7 @@ TfGpuError
 ├── PolicyError       the words are not a policy
 │   └── UnknownWord   one of them is no word
 ├── Refused           the policy is clear, and cannot be enforced here and now
-│   └── TooLate       too late in this process
+│   └── TooLate       only a new process could enforce it
 ├── MonitorError      the driver's figures could not be had
 ├── Unpicklable       something cannot be sent to another process
 ├── WorkerDied        the process of an isolated call ended without an answer
@@ -114,7 +114,7 @@ class Refused(TfGpuError, RuntimeError):
 
 
 class TooLate(Refused):
-    """A policy for which it is too late in this process, where TensorFlow or CUDA is running."""
+    """A policy that a new process could enforce, but not this one, where TensorFlow or CUDA is running."""
 
 
 class MonitorError(TfGpuError, RuntimeError):

@@ -112,7 +112,7 @@ def in_time(
             return attempt()
         return room.wait_for(attempt, lambda: _plan_now(asked, frameworks, see(), waits=True), gpus, by)
     except TooLate as error:
-        raise _in_reach(error, asked, frameworks, see) from None
+        raise (_in_reach(error, asked, frameworks, see) if wait is None else error) from None  # a restart waits too
     except Refused as error:
         if error.retryable:
             error.args = (error.reason.with_wait(asked),)
@@ -123,7 +123,7 @@ def _wait(asked: Policy, limit: float | str) -> room.Wait:
     return room.Wait(units.parse_seconds(limit), any_gpu=asked.choice is not None and asked.choice.picks)
 
 
-def _in_reach(late: TooLate, asked: Policy, frameworks: Frameworks, see: _See) -> TooLate:
+def _in_reach(late: TooLate, asked: Policy, frameworks: Frameworks, see: _See) -> Refused:
     """Return the error for a policy for which it is too late; if a restart would not do, that for the nearest one."""
     try:
         foresee(str(asked), frameworks, see=see)
@@ -135,7 +135,7 @@ def _in_reach(late: TooLate, asked: Policy, frameworks: Frameworks, see: _See) -
             except TooLate as error:
                 ways = error.reason.ways
         why = join_lines([late.reason.without_next, refused.reason.without_next])
-        return TooLate(why.with_next(ways), verdict=None)
+        return Refused(why.with_next(ways), verdict=None)
     return late
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tfgpu_magic.engine import enforcement, engine
-from tfgpu_magic.errors import Refused, TooLate
+from tfgpu_magic.errors import TooLate
 from tfgpu_magic.ground.answer import Document
 from tfgpu_magic.ground.message import RESTART, WAIT
 from tfgpu_magic.ground.process_kind import process_kind
@@ -23,16 +23,10 @@ def run(line: ParsedLine) -> Document:
     """Apply a policy here, or if it is too late and `--restart` is given, in a new kernel."""
     try:
         plan = engine.apply(line.text, frameworks=line.frameworks, wait=line.flags.get(WAIT))
-    except TooLate as late:
+    except TooLate:
         if not line.restart:
             raise
-        wait = line.flags.get(WAIT, "")
-        try:
-            plan = engine.foresee(line.text, line.frameworks, wait=wait)  # no kernel is lost in vain
-        except Refused:
-            if wait:
-                raise
-            raise late from None  # whose line can be had after a restart
+        plan = engine.foresee(line.text, line.frameworks, wait=line.flags.get(WAIT, ""))  # no kernel is lost in vain
         if process_kind() != "kernel":
             raise
     else:
